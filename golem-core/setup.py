@@ -1,0 +1,73 @@
+"""golem-core's compiled parts: one extension module per instruction set, and the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from Cython.Build import cythonize
+from Cython.Compiler import Options
+from setuptools import Extension, setup
+
+DEBUG = bool(os.environ.get("GOLEM_DEBUG"))  # bounds checks, no optimisation
+SANITIZE = os.environ.get("GOLEM_SANITIZE", "")  # e.g. address,undefined
+
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512VNNI = [
+    *AVX2,
+    *("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
+    "-mprefer-vector-width=512",
+]
+DOTPROD = ["-march=armv8.2-a+dotprod+fp16"]
+
+# Every instruction set that a machine may have, and what its compiler must be told.
+KERNELS = {
+    "x86_64": {"generic": [], "avx2": AVX2, "avx512vnni": AVX512VNNI},
+    "aarch64": {"generic": [], "neon": [], "neon_dotprod": DOTPROD},
+}
+MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+MACHINE = os.environ.get("GOLEM_TARGET", MACHINE)  # when the compiler is a cross-compiler
+
+Options.warning_errors = True  # a Cython warning is a build failure
+
+# Only the kernels, which hold no Python object, give up Cython's checks.
+UNCHECKED = {
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+}
+
+# No contraction but where a kernel says fma: every instruction set rounds alike.
+COMMON = ["-O0", "-g"] if DEBUG else ["-O3", "-fno-math-errno", "-ffp-contract=off"]
+COMMON += [f"-fsanitize={SANITIZE}"] if SANITIZE else []
+LINK = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
+
+CPU = Path("src/golem_core/cpu")
+
+
+def extension(source: Path, flags: list[str]) -> Extension:
+    """The extension module that a .pyx under src/ becomes."""
+    name = ".".join(source.with_suffix("").parts[1:])
+    depends = [str(p) for p in [*CPU.rglob("*.pxi"), *CPU.rglob("*.pxd")]]
+    return Extension(
+        name,
+        [str(source)],
+        extra_compile_args=COMMON + flags,
+        extra_link_args=LINK,
+        depends=depends,
+        libraries=["m", "pthread"],
+    )
+
+
+kernels = [
+    extension(CPU / "kernels" / f"{isa}.pyx", flags)
+    for isa, flags in KERNELS.get(MACHINE, {"generic": []}).items()
+]
+rest = [extension(source, []) for source in sorted(CPU.glob("*.pyx"))]
+
+setup(
+    ext_modules=cythonize(kernels, compiler_directives=UNCHECKED, build_dir="build")
+    + cythonize(rest, build_dir="build"),
+)

@@ -1,0 +1,7 @@
+"""The kernels for avx2."""
+
+include "words_avx2.pxi"
+include "dot_avx2.pxi"
+include "floats.pxi"
+include "products.pxi"
+include "export.pxi"

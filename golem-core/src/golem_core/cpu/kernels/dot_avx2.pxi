@@ -1,0 +1,1 @@
+# integer words: avx2

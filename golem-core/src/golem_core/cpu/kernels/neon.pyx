@@ -1,0 +1,7 @@
+"""The kernels for neon."""
+
+include "words_neon.pxi"
+include "dot_neon.pxi"
+include "floats.pxi"
+include "products.pxi"
+include "export.pxi"

@@ -1,0 +1,121 @@
+"""Every kernel that the processor backend has: one struct of pointers, filled by layers.
+
+A module of an instruction set fills the entries that it improves and leaves the rest NULL;
+`dispatch` lays the modules over each other. All kernels take plain pointers, check nothing and
+allocate nothing: shapes are checked once, when a program is compiled.
+
+Sums are kept in one order for every instruction set and every number of columns (16 lanes,
+fused multiply-add), so a value does not depend on the processor or on the company it keeps.
+"""
+
+# The formats that a matrix of weights may have; the index of `Kernels.product`.
+cdef enum:
+    F32, F16, BF16,
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K,
+    Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4,
+    FORMATS
+
+
+# A matrix [rows, cols] in panels of 16 rows. The last panel is filled up with rows of zeros.
+cdef struct Packed:
+    const unsigned char* data
+    Py_ssize_t rows
+    Py_ssize_t cols
+    Py_ssize_t panel            # bytes from one panel to the next
+
+
+# The columns of a pass as a product reads them. Either `floats` or the codes are set, by format.
+cdef struct Columns:
+    const float* floats         # [n, stride] float32
+    Py_ssize_t stride           # elements from one column to the next, of `floats`
+    const signed char* codes    # [n, cols], -127..127: value = code * scale of its 32
+    const float* scales         # [n, cols / 32]
+    const int* sums             # [n, cols / 32], the sum of each 32 codes
+    const int* halves           # [n, cols / 16], the sum of each 16 codes
+
+
+# One sequence's pages of one layer: half precision, 32 positions a page.
+# Keys lie [page, head, dim, 32] (a dimension's 32 positions side by side), values
+# [page, head, 32, padded] with `padded` = dim rounded up to 16.
+cdef struct View:
+    unsigned short* keys
+    unsigned short* values
+    const int* table            # page of position p is table[p / 32]
+    Py_ssize_t heads            # key and value heads
+    Py_ssize_t dim
+    Py_ssize_t padded
+
+
+# out[c * stride + r] = sum_k w[16 * first + r, k] * x[column + c, k], r < 16 * panels, c < columns.
+# `scratch` holds 16 * cols floats for the formats that are multiplied as dequantised tiles.
+ctypedef void (*Product)(const Packed* w, Py_ssize_t first, Py_ssize_t panels,
+                         const Columns* x, Py_ssize_t column, Py_ssize_t columns,
+                         float* out, Py_ssize_t stride, float* scratch) noexcept nogil
+
+# Packs panels first..first+panels of a matrix in file layout at `source` to `out` (whole matrix).
+ctypedef void (*Pack)(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+                      Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil
+
+# `elements` values in file layout at `source` to float32.
+ctypedef void (*Dequantise)(const unsigned char* source, Py_ssize_t elements,
+                            float* out) noexcept nogil
+
+# One row of `cols` (a multiple of 32) floats to codes, scales, sums and halves as in Columns.
+ctypedef void (*Quantise)(const float* x, Py_ssize_t cols, signed char* codes, float* scales,
+                          int* sums, int* halves) noexcept nogil
+
+# out = x / sqrt(mean(x^2) + eps) * weight; weight may be NULL; out may be x.
+ctypedef void (*RmsNorm)(const float* x, const float* weight, Py_ssize_t cols, float eps,
+                         float* out) noexcept nogil
+
+# out[i] = act(gate[i]) * up[i]; up may be NULL (then act alone); out may be gate or up.
+ctypedef void (*Glu)(const float* gate, const float* up, Py_ssize_t n, float* out) noexcept nogil
+
+# Element by element; out may be a or b.
+ctypedef void (*Binary)(const float* a, const float* b, Py_ssize_t n, float* out) noexcept nogil
+ctypedef void (*Scalar)(const float* a, float c, Py_ssize_t n, float* out) noexcept nogil
+
+# Rotates one head x[dim] by the angles of its position: pairs (i, i + half) or (2i, 2i + 1),
+# i < half; what lies past 2 * half is copied. cos and sin are [half]. out may be x.
+ctypedef void (*Rope)(const float* x, const float* cos, const float* sin, Py_ssize_t half,
+                      Py_ssize_t dim, float* out) noexcept nogil
+
+# Writes one position's keys and values [heads, dim] float32 into its page, rounded to half.
+ctypedef void (*Store)(const View* view, Py_ssize_t position, const float* key,
+                       const float* value) noexcept nogil
+
+# Attention of `rows` successive columns of one sequence, for query heads first..first+count
+# that all read key head `head`. q and out are [rows, stride] float32, head h at h * dim.
+# Row i stands at positions[i] and sees the positions p with p <= positions[i] and, where
+# window > 0, p > positions[i] - window. softcap > 0: scores are cap * tanh(score / cap).
+# A row's sums run over its pages in ascending order, whatever rows stand beside it.
+ctypedef void (*Attend)(const View* view, Py_ssize_t head, Py_ssize_t first, Py_ssize_t count,
+                        const float* q, Py_ssize_t q_stride, const int* positions,
+                        Py_ssize_t rows, float scale, float softcap, Py_ssize_t window,
+                        float* out, Py_ssize_t out_stride, float* scratch) noexcept nogil
+
+
+cdef struct Kernels:
+    Product product[FORMATS]
+    Pack pack[FORMATS]
+    Dequantise dequantise[FORMATS]
+    Quantise quantise
+    RmsNorm rms_norm
+    Glu silu
+    Glu gelu_tanh
+    Glu gelu_erf
+    Binary add
+    Binary mul
+    Scalar scale
+    Scalar softcap
+    Rope rope_half              # pairs (i, i + half)
+    Rope rope_pairs             # pairs (2i, 2i + 1)
+    Store store
+    Attend attend
+
+
+# The page length that keys are laid out for, and the floats of scratch that `attend` may use.
+cdef enum:
+    PAGE = 32
+    ATTEND_ROWS = 8             # most rows that a call of `attend` may have
+    ATTEND_SCRATCH = 65536
