@@ -34,12 +34,13 @@ cdef struct Columns:
     const int* halves           # [n, cols / 16], the sum of each 16 codes
 
 
-# One sequence's pages of one layer: half precision, 32 positions a page.
+# One sequence's pages of one layer, 32 positions a page, in half precision (or in float32 where
+# a recording is compared: the kernels of a type end in its name).
 # Keys lie [page, head, dim, 32] (a dimension's 32 positions side by side), values
 # [page, head, 32, padded] with `padded` = dim rounded up to 16.
 cdef struct View:
-    unsigned short* keys
-    unsigned short* values
+    void* keys
+    void* values
     const int* table            # page of position p is table[p / 32]
     Py_ssize_t heads            # key and value heads
     Py_ssize_t dim
@@ -80,7 +81,7 @@ ctypedef void (*Scalar)(const float* a, float c, Py_ssize_t n, float* out) noexc
 ctypedef void (*Rope)(const float* x, const float* cos, const float* sin, Py_ssize_t half,
                       Py_ssize_t dim, float* out) noexcept nogil
 
-# Writes one position's keys and values [heads, dim] float32 into its page, rounded to half.
+# Writes one position's keys and values [heads, dim] float32 into its page, rounded to the page's type.
 ctypedef void (*Store)(const View* view, Py_ssize_t position, const float* key,
                        const float* value) noexcept nogil
 
@@ -110,8 +111,10 @@ cdef struct Kernels:
     Scalar softcap
     Rope rope_half              # pairs (i, i + half)
     Rope rope_pairs             # pairs (2i, 2i + 1)
-    Store store
-    Attend attend
+    Store store_half
+    Store store_float
+    Attend attend_half
+    Attend attend_float
 
 
 # The page length that keys are laid out for, and the floats of scratch that `attend` may use.

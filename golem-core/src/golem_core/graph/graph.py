@@ -1,0 +1,296 @@
+"""A forward pass as it is recorded: symbolic tensors and the operations between them.
+
+A model's `forward` is plain Python over a `Graph`. Nothing is computed while it runs: each call
+checks its shapes by the rule in `ops.OPS` and appends one `Op`. `compile.compile` turns the record
+into a `Program` of one backend. The number of rows is left open: a tensor has the shape of *one*
+row and a symbol for how many there are, ``"n"`` for the columns of a pass and ``"m"`` for those
+whose logits are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from golem_core.errors import BadWeights
+from golem_core.graph.ops import OPS
+from golem_core.weights import Stored, Weights
+
+COLUMNS = "n"
+PICKED = "m"
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A tensor of the file, with the shape that the model expects (slowest dimension first)."""
+
+    name: str
+    stored: Stored
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in numpy order: a matrix is [outputs, inputs]."""
+        return self.stored.shape
+
+    @property
+    def waypoint(self) -> str:
+        """What a result made from this weight is called: the name without its ``.weight``."""
+        return self.name.removesuffix(".weight")
+
+    def floats(self) -> np.ndarray:
+        """The values as float32, of `shape`; meant for vectors and small tables."""
+        return self.stored.dequantize()
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """The keys and values that one layer keeps: [positions, heads, dim], twice."""
+
+    index: int
+    heads: int
+    dim: int
+    window: int | None
+    group: int
+
+
+@dataclass(frozen=True, eq=False)
+class Rope:
+    """A rotary embedding (Su et al., 2021): the first `dims` of a head turn in pairs.
+
+    `layout` says which two make a pair: ``"half"`` (i, i + dims/2) or ``"pairs"`` (2i, 2i + 1).
+    Position p turns pair i by ``p * scale * base ** (-2i / dims) / factors[i]``.
+    """
+
+    dims: int
+    base: float
+    layout: str = "half"
+    scale: float = 1.0
+    factors: Weight | None = None
+
+    def frequencies(self) -> np.ndarray:
+        """Radians a position for each pair: float64 [dims / 2]."""
+        pair = np.arange(self.dims // 2, dtype=np.float64)
+        turns: np.ndarray = self.scale * self.base ** (-2.0 * pair / self.dims)
+        if self.factors is not None:
+            turns = turns / self.factors.floats().astype(np.float64).reshape(-1)
+        return turns
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A value that a pass will hold: `rows` (a symbol) rows of float32 `shape`."""
+
+    graph: Graph
+    index: int
+    rows: str
+    shape: tuple[int, ...]
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Elements in one row."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __add__(self, other: Tensor) -> Tensor:
+        return self.graph.add(self, other)
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        if isinstance(other, Tensor):
+            return self.graph.mul(self, other)
+        return self.graph.scale(self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One recorded operation. `store` has no output; everything else has one."""
+
+    kind: str
+    name: str
+    inputs: tuple[Tensor, ...]
+    weights: tuple[Weight, ...]
+    attributes: Mapping[str, Any]
+    output: Tensor | None
+
+
+@dataclass(eq=False)
+class Graph:
+    """The record of one forward pass over the tensors of `weights`."""
+
+    weights: Weights
+    ops: list[Op] = field(default_factory=list)
+    caches: list[Cache] = field(default_factory=list)
+    windows: list[int | None] = field(default_factory=list)
+    result: Tensor | None = None
+    _scopes: list[str] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+    _tensors: int = 0
+
+    # What a model reads
+
+    def has(self, name: str) -> bool:
+        """Whether the file holds a tensor of this name."""
+        return name in self.weights.tensors
+
+    def weight(self, name: str, shape: Sequence[int]) -> Weight:
+        """The tensor `name`, which must have `shape` (numpy order).
+
+        Raises `BadWeights` when it is absent or of another shape.
+        """
+        stored = self.weights.tensors.get(name)
+        if stored is None:
+            raise BadWeights(f"{name} is missing ({self.weights.path})")
+        if tuple(stored.shape) != tuple(shape):
+            raise BadWeights(
+                f"{name} has shape {list(stored.shape)}, expected {list(shape)} "
+                f"({self.weights.path})"
+            )
+        return Weight(name, stored)
+
+    def cache(self, heads: int, dim: int, window: int | None = None) -> Cache:
+        """Room for a layer's keys and values. Layers of one `window` share their page tables."""
+        if window not in self.windows:
+            self.windows.append(window)
+        made = Cache(len(self.caches), heads, dim, window, self.windows.index(window))
+        self.caches.append(made)
+        return made
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Puts `name` and a dot before the names of what is recorded inside."""
+        self._scopes.append(name)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    # What a model writes
+
+    def embed(self, table: Weight, name: str | None = None) -> Tensor:
+        """The rows of `table` [vocabulary, d] that the pass's token ids name: [n, d]."""
+        return self._record("embed", name or table.waypoint, (), (table,), full=True)
+
+    def linear(
+        self, x: Tensor, weight: Weight, bias: Weight | None = None, name: str | None = None
+    ) -> Tensor:
+        """x [.., inputs] times the transpose of `weight` [outputs, inputs], plus `bias`."""
+        weights = (weight,) if bias is None else (weight, bias)
+        return self._record("linear", name or weight.waypoint, (x,), weights, full=name is None)
+
+    def rms_norm(
+        self, x: Tensor, weight: Weight | None, eps: float, name: str | None = None
+    ) -> Tensor:
+        """x / sqrt(mean(x**2) + eps) * weight over the last axis (Zhang, Sennrich, 2019)."""
+        weights = () if weight is None else (weight,)
+        full = name is None and weight is not None
+        if full and weight is not None:
+            name = weight.waypoint
+        return self._record("rms_norm", name, (x,), weights, full=full, eps=eps)
+
+    def rope(self, x: Tensor, rope: Rope, name: str | None = None) -> Tensor:
+        """Turns each head of x [heads, dim] by its row's position."""
+        return self._record("rope", name, (x,), (), rope=rope)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cache: Cache,
+        scale: float,
+        softcap: float = 0.0,
+        name: str | None = None,
+    ) -> Tensor:
+        """Keeps k and v [heads, dim] in `cache`, then attends with q [query heads, dim].
+
+        A row sees the positions of its own sequence up to its own, and of a window cache only the
+        last `window` of these, its own included. Query head h reads key head h // (query heads /
+        heads). Scores are q.k * scale, capped by ``softcap * tanh(s / softcap)`` where softcap is
+        not 0. With k and v None the cache is read as another layer left it. Gives [heads * dim].
+        """
+        if k is not None and v is not None:
+            store = f"{name}.store" if name else None
+            self._record("store", store, (k, v), (), cache=cache)
+        return self._record("attend", name, (q,), (), cache=cache, scale=scale, softcap=softcap)
+
+    def add(self, a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
+        """a + b."""
+        return self._record("add", name, (a, b), ())
+
+    def mul(self, a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
+        """a * b, element by element."""
+        return self._record("mul", name, (a, b), ())
+
+    def scale(self, x: Tensor, factor: float, name: str | None = None) -> Tensor:
+        """x * factor."""
+        return self._record("scale", name, (x,), (), factor=float(factor))
+
+    def glu(self, gate: Tensor, up: Tensor, act: str, name: str | None = None) -> Tensor:
+        """act(gate) * up (Shazeer, 2020); act is silu, gelu_tanh or gelu_erf."""
+        return self._record("glu", name, (gate, up), (), act=act)
+
+    def softcap(self, x: Tensor, cap: float, name: str | None = None) -> Tensor:
+        """cap * tanh(x / cap)."""
+        return self._record("softcap", name, (x,), (), cap=float(cap))
+
+    def pick(self, x: Tensor, name: str | None = None) -> Tensor:
+        """The rows whose logits are wanted: [n, ..] to [m, ..]."""
+        return self._record("pick", name, (x,), (), rows=PICKED)
+
+    def reshape(self, x: Tensor, shape: Sequence[int], name: str | None = None) -> Tensor:
+        """The same elements of each row in another shape."""
+        return self._record("reshape", name, (x,), (), shape=tuple(shape))
+
+    def heads(self, x: Tensor, dim: int) -> Tensor:
+        """x [heads * dim] as [heads, dim]."""
+        return self.reshape(x, (x.size // dim, dim))
+
+    # The record
+
+    def named(self) -> dict[str, Tensor]:
+        """Every waypoint by name, in the order of the record."""
+        return {op.name: op.output for op in self.ops if op.output is not None}
+
+    def _record(
+        self,
+        kind: str,
+        name: str | None,
+        inputs: tuple[Tensor, ...],
+        weights: tuple[Weight, ...],
+        full: bool = False,
+        rows: str | None = None,
+        **attributes: Any,
+    ) -> Any:
+        for tensor in inputs:
+            if tensor.graph is not self:
+                raise ValueError(f"{kind} reads {tensor.name}, which is of another graph")
+        waypoint = self._name(kind, name, full)
+        if len({t.rows for t in inputs}) > 1:
+            raise ValueError(f"{waypoint} mixes rows {sorted({t.rows for t in inputs})}")
+        shape = OPS[kind].shape(
+            waypoint, [t.shape for t in inputs], [w.shape for w in weights], attributes
+        )
+        output = None
+        if shape is not None:
+            symbol = rows or (inputs[0].rows if inputs else COLUMNS)
+            output = Tensor(self, self._tensors, symbol, shape, waypoint)
+            self._tensors += 1
+        self.ops.append(Op(kind, waypoint, inputs, weights, attributes, output))
+        return output
+
+    def _name(self, kind: str, name: str | None, full: bool) -> str:
+        whole = name or kind
+        if not full:
+            whole = ".".join([*self._scopes, whole])
+        if whole in self._names:
+            if name is not None:
+                raise ValueError(f"two operations are named {whole}")
+            count = 2
+            while f"{whole}#{count}" in self._names:
+                count += 1
+            whole = f"{whole}#{count}"
+        self._names.add(whole)
+        return whole
