@@ -1,0 +1,77 @@
+"""What a Vulkan device allows: asked of the Vulkan loader itself, since Kompute does not say.
+
+Numbers and offsets are those of ``vulkan_core.h`` (VkPhysicalDeviceProperties,
+VkPhysicalDeviceMemoryProperties), which Vulkan keeps fixed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+
+from golem_core.errors import DeviceError
+
+LOADER = "libvulkan.so.1"
+INSTALL = "run bin/install-vulkan in golem's sources (Debian: apt-get install libvulkan1)"
+
+_INSTANCE_CREATE_INFO = 1  # VkStructureType
+_NAME = 20  # offsets in VkPhysicalDeviceProperties: five numbers come before the name,
+_LIMITS = 296  # and the name and a UUID before the limits
+_HEAPS = 260  # in VkPhysicalDeviceMemoryProperties, after 32 memory types
+_DEVICE_LOCAL = 1  # VkMemoryHeapFlagBits
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One device. Sizes in bytes."""
+
+    name: str
+    storage_range: int  # the largest buffer that a shader can be given
+    push_constants: int
+    allocations: int  # buffers that may exist at once: Kompute gives each its own memory
+    memory: int  # the largest heap of the device's own
+
+
+def devices() -> list[Limits]:
+    """Every device that the loader finds, in its order, which is Kompute's too.
+
+    Raises `DeviceError` when there is no loader or no driver.
+    """
+    try:
+        loader = ctypes.CDLL(LOADER)
+    except OSError as error:
+        raise DeviceError(f"Vulkan's loader is not installed ({error}); {INSTALL}") from None
+    instance = ctypes.c_void_p()
+    info = struct.pack("@iPIPIPIP", _INSTANCE_CREATE_INFO, 0, 0, 0, 0, 0, 0, 0)
+    result = loader.vkCreateInstance(info, None, ctypes.byref(instance))
+    if result != 0:
+        raise DeviceError(
+            f"Vulkan cannot start (vkCreateInstance gave {result}), so no driver is installed; "
+            "install your card's, or mesa-vulkan-drivers to run on the processor"
+        )
+    try:
+        count = ctypes.c_uint32()
+        loader.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
+        handles = (ctypes.c_void_p * count.value)()
+        loader.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles)
+        return [_limits(loader, ctypes.c_void_p(handle)) for handle in handles[: count.value]]
+    finally:
+        loader.vkDestroyInstance(instance, None)
+
+
+def _limits(loader: ctypes.CDLL, device: ctypes.c_void_p) -> Limits:
+    properties = ctypes.create_string_buffer(1024)  # the structure has 824 bytes
+    loader.vkGetPhysicalDeviceProperties(device, properties)
+    storage_range, push, allocations = struct.unpack_from("@3I", properties, _LIMITS + 28)
+    memory = ctypes.create_string_buffer(1024)  # 520 bytes
+    loader.vkGetPhysicalDeviceMemoryProperties(device, memory)
+    (heaps,) = struct.unpack_from("@I", memory, _HEAPS)
+    sizes = [struct.unpack_from("@QI", memory, _HEAPS + 4 + 16 * i) for i in range(heaps)]
+    return Limits(
+        name=properties.raw[_NAME : _NAME + 256].split(b"\0")[0].decode(errors="replace"),
+        storage_range=storage_range,
+        push_constants=push,
+        allocations=allocations,
+        memory=max((size for size, flags in sizes if flags & _DEVICE_LOCAL), default=0),
+    )
