@@ -123,6 +123,8 @@ cdef inline void store(float* p, f32x16 v) noexcept nogil:
 
 cdef inline f32x16 load_n(const float* p, Py_ssize_t n) noexcept nogil:
     cdef float lanes[16]
+    if n == 16:
+        return load(p)
     store(lanes, zero())
     memcpy(lanes, p, n * sizeof(float))
     return load(lanes)
@@ -130,6 +132,9 @@ cdef inline f32x16 load_n(const float* p, Py_ssize_t n) noexcept nogil:
 
 cdef inline void store_n(float* p, f32x16 v, Py_ssize_t n) noexcept nogil:
     cdef float lanes[16]
+    if n == 16:
+        store(p, v)
+        return
     store(lanes, v)
     memcpy(p, lanes, n * sizeof(float))
 

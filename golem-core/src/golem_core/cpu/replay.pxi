@@ -1,0 +1,271 @@
+# How the workers replay a tape: included by tape.pyx. Nothing here allocates or holds a Python
+# object.
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int, timespec*)
+    const int CLOCK_MONOTONIC
+
+cdef extern from "<stdatomic.h>" nogil:
+    ctypedef int atomic_int
+    int atomic_fetch_add_explicit(atomic_int*, int, int)
+    void atomic_store_explicit(atomic_int*, int, int)
+    const int memory_order_relaxed
+
+cdef enum:
+    ROWS = 0
+    PRODUCT = 1
+    ATTEND = 2
+
+cdef enum:
+    NARROW = 8              # columns up to which a product is bound by reading its weights
+    CODES = 384 * 1024      # bytes of columns that a tile's block may have: they stay in L2
+    TILE_COLUMNS = 128      # most columns of a tile
+    TILE_PANELS = 4         # panels of 16 rows of a wide tile
+    NARROW_PANELS = 32      # most panels of a narrow one
+
+
+cdef struct Run:
+    # Successive columns of one sequence: what one call of an attention kernel takes.
+    int first
+    int rows
+    int sequence
+
+
+cdef struct Pass:
+    # The numbers of one pass.
+    int n
+    int m
+    const int* ids
+    const int* positions
+    const int* sequence
+    const int* outputs
+    const int* tables[16]
+    Py_ssize_t table_width[16]
+    int runs
+
+
+# Everything that the workers of a tape see.
+cdef struct Code:
+    Shared* shared
+    Stage* stages
+    atomic_int* counters    # for each stage: how much of it has been taken
+    int stage_count
+    Run* runs
+    char* scratch
+    size_t scratch_bytes    # of one worker
+    Py_ssize_t tile_floats  # at the start of a worker's scratch: two tiles of a product
+    Pass now
+    bint timed
+    double* busy            # seconds in kernels, for each worker and kind of stage
+
+
+cdef double now() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return t.tv_sec + 1e-9 * t.tv_nsec
+
+
+cdef inline char* at(const Operand* operand, Py_ssize_t row, char* scratch) noexcept nogil:
+    if operand.base == NULL:
+        return scratch + operand.offset
+    return operand.base + row * operand.stride
+
+
+cdef void walk(void* argument, int worker, int workers) noexcept nogil:
+    """A worker's way through the tape."""
+    cdef Code* code = <Code*>argument
+    cdef int s
+    cdef Stage* stage
+    cdef char* scratch = code.scratch + worker * code.scratch_bytes
+    cdef double start = 0
+    for s in range(code.stage_count):
+        stage = &code.stages[s]
+        if code.timed:
+            start = now()
+        if stage.kind == ROWS:
+            walk_rows(code, stage, &code.counters[s], scratch)
+        elif stage.kind == PRODUCT:
+            walk_product(code, stage, &code.counters[s], scratch, workers)
+        else:
+            walk_attend(code, stage, &code.counters[s], scratch, workers)
+        if code.timed:
+            code.busy[8 * worker + stage.kind] += now() - start
+        if s + 1 < code.stage_count:
+            barrier(code.shared)
+
+
+cdef inline int take(atomic_int* counter) noexcept nogil:
+    return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed)
+
+
+cdef void walk_rows(Code* code, Stage* stage, atomic_int* counter, char* scratch) noexcept nogil:
+    cdef Pass* p = &code.now
+    cdef int rows = p.m if stage.picked else p.n
+    cdef int row, op
+    # One row at a time: rows are few, or long enough to hide the counter.
+    while True:
+        row = take(counter)
+        if row >= rows:
+            return
+        for op in range(stage.count):
+            row_op(p, &stage.ops[op], row, scratch)
+
+
+cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
+    cdef const Kernels* k = kernels()
+    cdef float* a = <float*>at(&op.a, row, scratch)
+    cdef float* b = <float*>at(&op.b, row, scratch)
+    cdef float* out = <float*>at(&op.out, row, scratch)
+    cdef Py_ssize_t i, blocks
+    cdef View view
+    cdef double angle
+    if op.kind == NORM:
+        for i in range(op.heads):
+            k.rms_norm(a + i * op.dim, op.vector, op.dim, op.value, out + i * op.dim)
+    elif op.kind == ROPE:
+        for i in range(op.heads):
+            op.rope(a + i * op.dim, b, b + op.half, op.half, op.dim, out + i * op.dim)
+    elif op.kind == QUANTISE:
+        blocks = op.size // 32
+        k.quantise(a, op.size,
+                   <signed char*>op.codes.codes + row * op.size,
+                   <float*>op.codes.scales + row * blocks,
+                   <int*>op.codes.sums + row * blocks,
+                   <int*>op.codes.halves + row * 2 * blocks)
+    elif op.kind == STORE:
+        see(op.cache, p, p.sequence[row], &view)
+        op.cache.store(&view, p.positions[row], a, b)
+    elif op.kind == ADD:
+        k.add(a, b, op.size, out)
+    elif op.kind == GLU:
+        op.act(a, b, op.size, out)
+    elif op.kind == EMBED:
+        op.dequantise(op.table + p.ids[row] * op.row_bytes, op.size, out)
+    elif op.kind == PICK:
+        memcpy(out, at(&op.a, p.outputs[row], scratch), 4 * op.size)
+    elif op.kind == SCALE:
+        k.scale(a, op.value, op.size, out)
+    elif op.kind == MUL:
+        k.mul(a, b, op.size, out)
+    elif op.kind == SOFTCAP:
+        k.softcap(a, op.value, op.size, out)
+    elif op.kind == ANGLES:
+        for i in range(op.half):
+            angle = p.positions[row] * op.turns[i]
+            out[i] = <float>cos(angle)
+            out[op.half + i] = <float>sin(angle)
+
+
+cdef inline void see(Kept* cache, Pass* p, int sequence, View* view) noexcept nogil:
+    view.keys = cache.keys
+    view.values = cache.values
+    view.table = p.tables[cache.group] + sequence * p.table_width[cache.group]
+    view.heads = cache.heads
+    view.dim = cache.dim
+    view.padded = cache.padded
+
+
+cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scratch,
+                      int workers) noexcept nogil:
+    """Takes (run, key head, part of the query heads that read it)."""
+    cdef Pass* p = &code.now
+    cdef Py_ssize_t heads = stage.cache.heads
+    cdef Py_ssize_t group = stage.query_heads // heads
+    cdef Py_ssize_t parts = 1, part, head, most, first, count
+    cdef int unit, units
+    cdef Run* run
+    cdef View view
+    # A single column has few heads to share out: its groups of query heads are cut.
+    while parts < group and p.runs * heads * parts < 2 * workers:
+        parts += 1
+    most = (group + parts - 1) // parts
+    units = p.runs * heads * parts
+    while True:
+        unit = take(counter)
+        if unit >= units:
+            return
+        run = &code.runs[unit // (heads * parts)]
+        head = unit // parts % heads
+        part = unit % parts
+        first = head * group + part * most
+        count = min(most, (head + 1) * group - first)
+        if count <= 0:
+            continue
+        see(stage.cache, p, run.sequence, &view)
+        stage.cache.attend(
+            &view, head, first, count,
+            <const float*>at(&stage.q, run.first, NULL), stage.q.stride // 4,
+            p.positions + run.first, run.rows, stage.scale, stage.softcap, stage.cache.window,
+            <float*>at(&stage.out, run.first, NULL), stage.out.stride // 4, <float*>scratch)
+
+
+cdef inline Py_ssize_t panels_of(const Packed* weight) noexcept nogil:
+    return (weight.rows + 15) // 16
+
+
+cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scratch,
+                       int workers) noexcept nogil:
+    """Takes (job, block of columns, chunk of panels); a block's chunks follow each other."""
+    cdef Pass* p = &code.now
+    cdef Py_ssize_t columns = p.m if stage.picked else p.n
+    cdef Py_ssize_t block, blocks, chunk, total = 0, first, width, chunks, unit, j
+    cdef Job* job
+    if columns == 0:
+        return
+    for j in range(stage.count):
+        total += panels_of(&stage.jobs[j].weight)
+    if columns <= NARROW:
+        block = columns
+        chunk = min(<Py_ssize_t>NARROW_PANELS, max(<Py_ssize_t>2, total // (workers * 8) & ~1))
+    else:
+        block = max(<Py_ssize_t>32, min(<Py_ssize_t>TILE_COLUMNS, CODES // stage.cols & ~7))
+        chunk = TILE_PANELS
+    blocks = (columns + block - 1) // block
+    while True:
+        unit = take(counter)
+        for j in range(stage.count):
+            job = &stage.jobs[j]
+            chunks = (panels_of(&job.weight) + chunk - 1) // chunk
+            if unit < chunks * blocks:
+                break
+            unit -= chunks * blocks
+        else:
+            return
+        first = unit // chunks * block
+        width = min(block, columns - first)
+        tile(code, stage, job, unit % chunks * chunk, chunk, first, width, scratch)
+
+
+cdef void tile(Code* code, Stage* stage, Job* job, Py_ssize_t panel, Py_ssize_t chunk,
+               Py_ssize_t column, Py_ssize_t columns, char* scratch) noexcept nogil:
+    """One tile of a product, finished: bias, gate, residual."""
+    cdef const Kernels* k = kernels()
+    cdef float* values = <float*>scratch
+    cdef float* gates = values + code.tile_floats // 2
+    cdef float* spare = values + code.tile_floats
+    cdef Py_ssize_t panels = min(chunk, panels_of(&job.weight) - panel)
+    cdef Py_ssize_t stride = 16 * panels
+    cdef Py_ssize_t row = 16 * panel
+    cdef Py_ssize_t rows = min(stride, job.weight.rows - row)
+    cdef Py_ssize_t c
+    cdef float* y
+    cdef float* out
+    job.product(&job.weight, panel, panels, &stage.x, column, columns, values, stride, spare)
+    if job.gate.data != NULL:
+        job.product(&job.gate, panel, panels, &stage.x, column, columns, gates, stride, spare)
+    for c in range(columns):
+        y = values + c * stride
+        out = <float*>at(&job.out, column + c, NULL) + row
+        if job.bias != NULL:
+            k.add(y, job.bias + row, rows, y)
+        if job.gate.data != NULL:
+            if job.gate_bias != NULL:
+                k.add(gates + c * stride, job.gate_bias + row, rows, gates + c * stride)
+            job.act(gates + c * stride, y, rows, out)
+        elif job.residual.base != NULL:
+            k.add(y, <float*>at(&job.residual, column + c, NULL) + row, rows, out)
+        else:
+            memcpy(out, y, 4 * rows)

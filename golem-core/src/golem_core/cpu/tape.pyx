@@ -1,0 +1,521 @@
+"""A program of the processor: a tape of stages that a pool of workers replays.
+
+`lower.py` writes a tape once. A pass hands it the pass's numbers and is one call without the GIL:
+the workers walk the stages together, take rows, tiles or heads from a counter of each stage until
+it is used up, and meet at a barrier. Nothing is allocated and no Python runs in a pass.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from libc.math cimport cos, sin
+from libc.string cimport memcpy, memset
+
+import numpy as np
+
+from golem_core.cpu.dispatch cimport kernels
+from golem_core.cpu.kernels.table cimport (
+    ATTEND_ROWS, ATTEND_SCRATCH, PAGE, Attend, Columns, Glu, Kernels, Pack, Packed, Product, Rope,
+    View,
+)
+from golem_core.cpu.pool cimport Pool, Shared, barrier
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void*, size_t, int, int, int, long)
+    int munmap(void*, size_t)
+    int madvise(void*, size_t, int)
+    const int PROT_READ
+    const int PROT_WRITE
+    const int MAP_PRIVATE
+    const int MAP_ANONYMOUS
+    const int MADV_HUGEPAGE
+    void* const MAP_FAILED
+
+cdef enum:
+    HUGE = 2 * 1024 * 1024
+
+
+include "replay.pxi"
+
+
+cdef void* reserve(size_t nbytes) except NULL:
+    """Zeroed memory of whole huge pages, which the kernel gives when they are touched."""
+    cdef size_t size = (nbytes + HUGE - 1) // HUGE * HUGE
+    cdef void* memory = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    cdef size_t start, front
+    if memory == MAP_FAILED:
+        raise MemoryError(f"no {nbytes} bytes of memory")
+    start = <size_t>memory
+    front = (HUGE - start % HUGE) % HUGE
+    if front:
+        munmap(memory, front)
+    if HUGE - front:
+        munmap(<void*>(start + front + size), HUGE - front)
+    return <void*>(start + front)
+
+
+cdef void release(void* memory, size_t nbytes) noexcept:
+    if memory != NULL:
+        munmap(memory, (nbytes + HUGE - 1) // HUGE * HUGE)
+
+
+cdef struct Packing:
+    # One matrix on its way into panels.
+    Pack pack
+    const unsigned char* source
+    Py_ssize_t rows
+    Py_ssize_t cols
+    unsigned char* out
+    Py_ssize_t panels
+    atomic_int next
+
+
+cdef void pack_some(void* argument, int worker, int workers) noexcept nogil:
+    cdef Packing* job = <Packing*>argument
+    cdef Py_ssize_t first, count
+    while True:
+        first = 8 * atomic_fetch_add_explicit(&job.next, 1, memory_order_relaxed)
+        if first >= job.panels:
+            return
+        count = min(8, job.panels - first)
+        job.pack(job.source, job.rows, job.cols, first, count, job.out)
+
+
+cdef class Tape:
+    """See the module. The methods up to `finish` write the tape; `run` replays it."""
+
+    cdef readonly Pool pool
+    cdef readonly int width
+    cdef readonly int most_outputs
+    cdef list alive             # arrays and mappings that the tape points into
+    cdef Code code
+    cdef Kept** caches
+    cdef int cache_count
+    cdef char* arena
+    cdef size_t arena_bytes
+    cdef char* weights
+    cdef size_t weight_bytes
+    cdef list cache_bytes
+    cdef int vocabulary_rows    # ids must be below
+    cdef int groups
+    cdef list group_pages
+
+    def __cinit__(self, Pool pool, int width, int outputs, list group_pages):
+        if len(group_pages) > 16:
+            raise ValueError("a program has at most 16 groups of pages")
+        self.pool = pool
+        self.code.shared = pool.shared
+        self.width = width
+        self.most_outputs = outputs
+        self.group_pages = group_pages
+        self.groups = len(group_pages)
+        self.alive = []
+        self.cache_bytes = []
+        self.vocabulary_rows = 2**31 - 1
+        self.code.runs = <Run*>PyMem_Calloc(width, sizeof(Run))
+        self.code.busy = <double*>PyMem_Calloc(8 * pool.workers, sizeof(double))
+        if self.code.runs == NULL or self.code.busy == NULL:
+            raise MemoryError()
+
+    # Writing
+
+    def reserve_weights(self, size_t nbytes):
+        """Room for all packed matrices, in huge pages where the kernel has them."""
+        self.weights = <char*>reserve(nbytes)
+        self.weight_bytes = nbytes
+        madvise(self.weights, nbytes, MADV_HUGEPAGE)
+
+    def pack(self, int format, const unsigned char[::1] source, Py_ssize_t rows,
+             Py_ssize_t cols, Py_ssize_t panel, Py_ssize_t offset):
+        """Packs a matrix from its layout in the file to `offset` of the weights."""
+        cdef Packing job
+        cdef const Kernels* table = kernels()
+        job.pack = table.pack[format]
+        if job.pack == NULL:
+            raise ValueError(f"no kernel packs format {format}")
+        job.source = &source[0]
+        job.rows = rows
+        job.cols = cols
+        job.panels = (rows + 15) // 16
+        if offset < 0 or offset + job.panels * panel > <Py_ssize_t>self.weight_bytes:
+            raise ValueError("a matrix does not fit the room for weights")
+        job.out = <unsigned char*>self.weights + offset
+        atomic_store_explicit(&job.next, 0, memory_order_relaxed)
+        with nogil:
+            self.pool.run(pack_some, &job)
+
+    def reserve_arena(self, size_t nbytes, size_t row_scratch, size_t product_scratch):
+        """Room for the values, and for every worker what its stages need for themselves.
+
+        row_scratch      bytes of the values that live in one row stage only
+        product_scratch  floats that the products of dequantised tiles need
+        """
+        cdef Py_ssize_t tile = 16 * max(TILE_PANELS * TILE_COLUMNS, NARROW_PANELS * NARROW)
+        self.arena = <char*>reserve(max(nbytes, 64))
+        self.arena_bytes = max(nbytes, 64)
+        madvise(self.arena, self.arena_bytes, MADV_HUGEPAGE)
+        self.code.tile_floats = 2 * tile
+        self.code.scratch_bytes = max(
+            row_scratch, 4 * max(self.code.tile_floats + product_scratch, <size_t>ATTEND_SCRATCH)
+        )
+        self.code.scratch_bytes = (self.code.scratch_bytes + 4095) // 4096 * 4096
+        self.code.scratch = <char*>reserve(self.code.scratch_bytes * self.pool.workers)
+
+    def add_cache(self, int group, Py_ssize_t heads, Py_ssize_t dim, window, str kv):
+        """The pages of a layer. Gives its number."""
+        cdef const Kernels* table = kernels()
+        cdef Kept* kept = <Kept*>PyMem_Calloc(1, sizeof(Kept))
+        cdef Kept** caches
+        cdef Py_ssize_t item = 2 if kv == "f16" else 4
+        cdef size_t nbytes
+        if kept == NULL:
+            raise MemoryError()
+        caches = <Kept**>PyMem_Realloc(self.caches, (self.cache_count + 1) * sizeof(Kept*))
+        if caches == NULL:
+            PyMem_Free(kept)
+            raise MemoryError()
+        self.caches = caches
+        self.caches[self.cache_count] = kept
+        self.cache_count += 1
+        kept.heads = heads
+        kept.dim = dim
+        kept.padded = (dim + 15) // 16 * 16
+        kept.key_page = heads * dim * PAGE * item
+        kept.value_page = heads * kept.padded * PAGE * item
+        kept.group = group
+        kept.window = window or 0
+        kept.store = table.store_half if kv == "f16" else table.store_float
+        kept.attend = table.attend_half if kv == "f16" else table.attend_float
+        nbytes = self.group_pages[group] * kept.key_page
+        kept.keys = <char*>reserve(max(nbytes, 64))
+        self.cache_bytes.append(max(nbytes, 64))
+        nbytes = self.group_pages[group] * kept.value_page
+        kept.values = <char*>reserve(max(nbytes, 64))
+        self.cache_bytes.append(max(nbytes, 64))
+        return self.cache_count - 1
+
+    cdef Stage* add_stage(self, int kind, bint picked, int count) except NULL:
+        cdef Stage* stages = <Stage*>PyMem_Realloc(
+            self.code.stages, (self.code.stage_count + 1) * sizeof(Stage))
+        cdef Stage* stage
+        if stages == NULL:
+            raise MemoryError()
+        self.code.stages = stages
+        stage = &self.code.stages[self.code.stage_count]
+        memset(stage, 0, sizeof(Stage))
+        self.code.stage_count += 1
+        stage.kind = kind
+        stage.picked = picked
+        if kind == ROWS:
+            stage.ops = <RowOp*>PyMem_Calloc(count, sizeof(RowOp))
+        elif kind == PRODUCT:
+            stage.jobs = <Job*>PyMem_Calloc(count, sizeof(Job))
+        return stage
+
+    cdef Operand operand(self, tuple where):
+        """(in the arena?, offset, stride in bytes) as the tape has it."""
+        cdef Operand made
+        made.base = self.arena + <Py_ssize_t>where[1] if where[0] else NULL
+        made.offset = where[1]
+        made.stride = where[2]
+        return made
+
+    cdef const float* floats(self, vector) except? NULL:
+        """A float32 vector that lives as long as the tape; NULL for None."""
+        cdef const float[::1] view
+        if vector is None:
+            return NULL
+        kept = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
+        self.alive.append(kept)
+        view = kept
+        return &view[0]
+
+    cdef Columns columns(self, tuple x):
+        """The layout of a quantised input, (offset, cols), in the arena."""
+        cdef Columns made
+        cdef Py_ssize_t offset = x[0], cols = x[1], rows = max(self.width, self.most_outputs)
+        memset(&made, 0, sizeof(Columns))
+        made.codes = <const signed char*>(self.arena + offset)
+        offset += (rows * cols + 63) // 64 * 64
+        made.scales = <const float*>(self.arena + offset)
+        offset += (rows * (cols // 32) * 4 + 63) // 64 * 64
+        made.sums = <const int*>(self.arena + offset)
+        offset += (rows * (cols // 32) * 4 + 63) // 64 * 64
+        made.halves = <const int*>(self.arena + offset)
+        return made
+
+    def add_rows(self, bint picked, list ops):
+        """A stage of row operations, each a dict of what its kind needs (see `lower.py`)."""
+        cdef const Kernels* table = kernels()
+        cdef Stage* stage = self.add_stage(ROWS, picked, len(ops))
+        cdef RowOp* op
+        cdef const double[::1] turns
+        cdef const unsigned char[::1] source
+        for given in ops:
+            op = &stage.ops[stage.count]
+            kind = given["kind"]
+            op.a = self.operand(given.get("a", (True, 0, 0)))
+            op.b = self.operand(given.get("b", (True, 0, 0)))
+            op.out = self.operand(given.get("out", (True, 0, 0)))
+            op.size = given.get("size", 0)
+            op.heads = given.get("heads", 1)
+            op.dim = given.get("dim", op.size)
+            op.half = given.get("half", 0)
+            op.value = given.get("value", 0.0)
+            if kind == "angles":
+                op.kind = ANGLES
+                self.alive.append(given["turns"])
+                turns = given["turns"]
+                op.turns = &turns[0]
+            elif kind == "embed":
+                op.kind = EMBED
+                self.alive.append(given["table"])
+                source = given["table"]
+                op.table = &source[0]
+                op.row_bytes = given["row_bytes"]
+                op.dequantise = table.dequantise[<int>given["format"]]
+                self.vocabulary_rows = min(self.vocabulary_rows, given["rows"])
+                if op.dequantise == NULL:
+                    raise ValueError(f"no kernel reads format {given['format']}")
+            elif kind == "rms_norm":
+                op.kind = NORM
+                op.vector = self.floats(given["vector"])
+            elif kind == "rope":
+                op.kind = ROPE
+                op.rope = table.rope_half if given["layout"] == "half" else table.rope_pairs
+            elif kind == "store":
+                op.kind = STORE
+                op.cache = self.caches[<int>given["cache"]]
+            elif kind == "add":
+                op.kind = ADD
+            elif kind == "mul":
+                op.kind = MUL
+            elif kind == "scale":
+                op.kind = SCALE
+            elif kind == "glu":
+                op.kind = GLU
+                op.act = self.act(given["act"])
+            elif kind == "softcap":
+                op.kind = SOFTCAP
+            elif kind == "pick":
+                op.kind = PICK
+            elif kind == "quantise":
+                op.kind = QUANTISE
+                op.codes = self.columns(given["codes"])
+            else:
+                raise ValueError(f"no row operation {kind!r}")
+            stage.count += 1
+
+    cdef Glu act(self, str name) except NULL:
+        cdef const Kernels* table = kernels()
+        if name == "silu":
+            return table.silu
+        if name == "gelu_tanh":
+            return table.gelu_tanh
+        if name == "gelu_erf":
+            return table.gelu_erf
+        raise ValueError(f"no activation {name!r}")
+
+    cdef Packed packed(self, tuple weight):
+        """(offset or None, the file's bytes, rows, cols, bytes of a panel) as kernels have it."""
+        cdef Packed made
+        cdef const unsigned char[::1] source
+        if weight[0] is None:
+            self.alive.append(weight[1])
+            source = weight[1]
+            made.data = &source[0]
+        else:
+            made.data = <const unsigned char*>self.weights + <Py_ssize_t>weight[0]
+        made.rows = weight[2]
+        made.cols = weight[3]
+        made.panel = weight[4]
+        return made
+
+    def add_product(self, bint picked, x, codes, Py_ssize_t cols, list jobs):
+        """A stage of products with the columns at `x` (floats) and `codes` (None: no codes)."""
+        cdef const Kernels* table = kernels()
+        cdef Stage* stage = self.add_stage(PRODUCT, picked, len(jobs))
+        cdef Operand floats
+        cdef Job* job
+        if codes is not None:
+            stage.x = self.columns(codes)
+        if x is not None:
+            floats = self.operand(x)
+            stage.x.floats = <const float*>floats.base
+            stage.x.stride = floats.stride // 4
+        stage.cols = cols
+        for given in jobs:
+            job = &stage.jobs[stage.count]
+            job.product = table.product[<int>given["format"]]
+            if job.product == NULL:
+                raise ValueError(f"no kernel multiplies format {given['format']}")
+            job.weight = self.packed(given["weight"])
+            job.bias = self.floats(given["bias"])
+            job.out = self.operand(given["out"])
+            if given["residual"] is not None:
+                job.residual = self.operand(given["residual"])
+            if given["gate"] is not None:
+                job.gate = self.packed(given["gate"])
+                job.gate_bias = self.floats(given["gate_bias"])
+                job.act = self.act(given["act"])
+            stage.count += 1
+
+    def add_attend(self, int cache, tuple q, tuple out, Py_ssize_t query_heads, float scale,
+                   float softcap):
+        """The attention of one layer."""
+        cdef Stage* stage = self.add_stage(ATTEND, False, 0)
+        stage.cache = self.caches[cache]
+        stage.q = self.operand(q)
+        stage.out = self.operand(out)
+        stage.query_heads = query_heads
+        stage.scale = scale
+        stage.softcap = softcap
+
+    def finish(self):
+        """The tape is written."""
+        self.code.counters = <atomic_int*>PyMem_Calloc(max(self.code.stage_count, 1), sizeof(atomic_int))
+        if self.code.counters == NULL:
+            raise MemoryError()
+
+    def view(self, Py_ssize_t offset, Py_ssize_t rows, Py_ssize_t size):
+        """Float32 [rows, size] of the arena, not copied."""
+        cdef float[:, ::1] window
+        if offset < 0 or offset + 4 * rows * size > <Py_ssize_t>self.arena_bytes:
+            raise ValueError("outside the arena")
+        window = <float[:rows, :size]>(<float*>(self.arena + offset))
+        return np.asarray(window)
+
+    # Replaying
+
+    def run(self, const int[::1] ids, const int[::1] positions, const int[::1] sequence,
+            tables, const int[::1] outputs):
+        """One pass; the shapes are those of `golem_core.graph.Batch`."""
+        cdef Pass* p = &self.code.now
+        cdef const int[:, ::1] table
+        cdef int group, sequences
+        p.n = ids.shape[0]
+        p.m = outputs.shape[0]
+        if self.code.counters == NULL:
+            raise ValueError("the tape is not finished, or closed")
+        if not 1 <= p.n <= self.width:
+            raise ValueError(f"a pass of {p.n} columns; this program takes 1 to {self.width}")
+        if p.m > self.most_outputs:
+            raise ValueError(f"{p.m} rows of logits; this program gives {self.most_outputs}")
+        if positions.shape[0] != p.n or sequence.shape[0] != p.n:
+            raise ValueError("ids, positions and sequence differ in length")
+        if len(tables) != self.groups:
+            raise ValueError(f"{len(tables)} page tables for {self.groups} groups")
+        p.ids = &ids[0]
+        p.positions = &positions[0]
+        p.sequence = &sequence[0]
+        p.outputs = &outputs[0] if p.m else NULL
+        sequences = 0
+        for group in range(self.groups):
+            table = tables[group]
+            sequences = table.shape[0]
+            p.tables[group] = &table[0, 0]
+            p.table_width[group] = table.shape[1]
+            self.check_table(table, positions, sequence, group)
+        self.check_columns(sequences)
+        with nogil:
+            self.replay()
+
+    cdef int check_columns(self, int sequences) except -1:
+        """Ids, sequences and outputs in range; makes the runs."""
+        cdef Pass* p = &self.code.now
+        cdef int i
+        cdef Run* run = NULL
+        p.runs = 0
+        for i in range(p.n):
+            if not 0 <= p.ids[i] < self.vocabulary_rows:
+                raise ValueError(f"token id {p.ids[i]} is outside 0..{self.vocabulary_rows - 1}")
+            if self.groups and not 0 <= p.sequence[i] < sequences:
+                raise ValueError(f"sequence {p.sequence[i]} of {sequences}")
+            if (run == NULL or run.rows == ATTEND_ROWS or run.sequence != p.sequence[i]
+                    or p.positions[i] != p.positions[i - 1] + 1):
+                run = &self.code.runs[p.runs]
+                p.runs += 1
+                run.first = i
+                run.rows = 0
+                run.sequence = p.sequence[i]
+            run.rows += 1
+        for i in range(p.m):
+            if not 0 <= p.outputs[i] < p.n:
+                raise ValueError(f"output row {p.outputs[i]} of {p.n} columns")
+        return 0
+
+    cdef int check_table(self, const int[:, ::1] table, const int[::1] positions,
+                         const int[::1] sequence, int group) except -1:
+        """Every page that a column may read or write exists."""
+        cdef int i, page, first, pages = self.group_pages[group]
+        cdef Py_ssize_t window = 0
+        cdef int c
+        for c in range(self.cache_count):
+            if self.caches[c].group == group:
+                window = self.caches[c].window
+        for i in range(positions.shape[0]):
+            if positions[i] < 0 or positions[i] // PAGE >= table.shape[1]:
+                raise ValueError(f"position {positions[i]} has no entry in the page table")
+            if not 0 <= sequence[i] < table.shape[0]:
+                raise ValueError(f"sequence {sequence[i]} of {table.shape[0]}")
+            # Within a prompt's chunk a row differs from the one before it by its newest page only.
+            first = 0 if window == 0 else max(0, positions[i] - window + 1) // PAGE
+            if i > 0 and sequence[i] == sequence[i - 1] and positions[i] == positions[i - 1] + 1:
+                first = positions[i] // PAGE
+            for page in range(first, positions[i] // PAGE + 1):
+                if not 0 <= table[sequence[i], page] < pages:
+                    raise ValueError(
+                        f"page {table[sequence[i], page]} of {pages} at position {page * PAGE}")
+        return 0
+
+    cdef void replay(self) noexcept nogil:
+        cdef int s
+        for s in range(self.code.stage_count):
+            atomic_store_explicit(&self.code.counters[s], 0, memory_order_relaxed)
+        self.pool.run(walk, &self.code)
+
+    def time_kernels(self, bint on):
+        """Starts or stops counting the time that workers spend in kernels."""
+        memset(self.code.busy, 0, 8 * self.pool.workers * sizeof(double))
+        self.code.timed = on
+
+    def busy_seconds(self):
+        """Seconds in kernels: for each worker (rows, products, attention)."""
+        cdef int w
+        seconds = []
+        for w in range(self.pool.workers):
+            seconds.append((self.code.busy[8 * w], self.code.busy[8 * w + 1],
+                            self.code.busy[8 * w + 2]))
+        return seconds
+
+    def close(self):
+        """Gives the memory back."""
+        cdef int i
+        if self.code.stages != NULL:
+            for i in range(self.code.stage_count):
+                PyMem_Free(self.code.stages[i].ops)
+                PyMem_Free(self.code.stages[i].jobs)
+            PyMem_Free(self.code.stages)
+            self.code.stages = NULL
+            self.code.stage_count = 0
+        for i in range(self.cache_count):
+            release(self.caches[i].keys, self.cache_bytes[2 * i])
+            release(self.caches[i].values, self.cache_bytes[2 * i + 1])
+            PyMem_Free(self.caches[i])
+        self.cache_count = 0
+        PyMem_Free(self.caches)
+        self.caches = NULL
+        PyMem_Free(self.code.counters)
+        self.code.counters = NULL
+        release(self.arena, self.arena_bytes)
+        self.arena = NULL
+        release(self.weights, self.weight_bytes)
+        self.weights = NULL
+        if self.code.scratch != NULL:
+            release(self.code.scratch, self.code.scratch_bytes * self.pool.workers)
+        self.code.scratch = NULL
+        self.alive.clear()
+
+    def __dealloc__(self):
+        self.close()
+        PyMem_Free(self.code.runs)
+        PyMem_Free(self.code.busy)

@@ -1,0 +1,89 @@
+"""Stages hold what a record says, fused where it may be and only there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import BLOCKS, record, write
+
+from golem_core.graph.fuse import AttendStage, ProductStage, RowStage, fuse
+from golem_core.graph.graph import Graph
+
+CODED = ("Q8_0",)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return record(write(tmp_path / "tiny.gguf", "Q8_0"))
+
+
+def test_a_block_is_three_products_and_one_attention(graph: Graph) -> None:
+    stages = fuse(graph, CODED, ())
+    products = [s for s in stages if isinstance(s, ProductStage)]
+    assert len([s for s in stages if isinstance(s, AttendStage)]) == BLOCKS
+    assert len(products) == 4 * BLOCKS + 1  # qkv, output, gate and up, down; and the head
+    qkv = products[0].products
+    assert [p.weight.name for p in qkv] == [f"blk.0.attn_{x}.weight" for x in "qkv"]
+
+
+def test_the_residual_and_the_gate_are_finished_in_the_product(graph: Graph) -> None:
+    products = {
+        p.out.name: p for s in fuse(graph, CODED, ()) if isinstance(s, ProductStage) for p in s.products
+    }
+    residual = products["blk.0.attn_residual"].residual
+    assert residual is not None
+    assert residual.name == "scaled"
+    glu = products["blk.0.ffn_act"]
+    assert glu.gate is not None
+    assert (glu.gate.name, glu.weight.name) == ("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight")
+    assert products["blk.3.ffn_up"].gate is None  # read twice
+
+
+def test_one_input_is_quantised_once(graph: Graph) -> None:
+    quantised = [
+        t.name for s in fuse(graph, CODED, ()) if isinstance(s, RowStage) for t in s.quantise
+    ]
+    assert len(quantised) == len(set(quantised)) == 4 * BLOCKS + 1
+
+
+def test_a_kept_waypoint_is_not_fused_away(graph: Graph) -> None:
+    names = tuple(graph.named())
+    stages = fuse(graph, CODED, names)
+    written = set()
+    for stage in stages:
+        if isinstance(stage, RowStage):
+            written |= {op.output.name for op in stage.ops if op.output is not None}
+        elif isinstance(stage, ProductStage):
+            written |= {p.out.name for p in stage.products}
+        else:
+            assert stage.op.output is not None
+            written.add(stage.op.output.name)
+    views = {op.name for op in graph.ops if op.kind == "reshape"}
+    assert written | views == set(names)
+
+
+def test_every_stage_reads_what_an_earlier_one_wrote(graph: Graph) -> None:
+    for keep in ((), tuple(graph.named())):
+        done: set[str] = set()
+        views = {op.output: op.inputs[0] for op in graph.ops if op.kind == "reshape"}
+
+        def root(tensor):
+            while tensor in views:
+                tensor = views[tensor]
+            return tensor.name
+
+        for stage in fuse(graph, CODED, keep):
+            if isinstance(stage, RowStage):
+                for op in stage.ops:
+                    assert all(root(t) in done for t in op.inputs)
+                    if op.output is not None:
+                        done.add(op.output.name)
+            elif isinstance(stage, ProductStage):
+                assert root(stage.x) in done
+                assert all(root(p.residual) in done for p in stage.products if p.residual)
+                done |= {p.out.name for p in stage.products}
+            else:
+                assert all(root(t) in done for t in stage.op.inputs)
+                assert stage.op.output is not None
+                done.add(stage.op.output.name)
