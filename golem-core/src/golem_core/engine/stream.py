@@ -1,0 +1,115 @@
+"""What an engine gives back: tokens as they come, then a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, TypedDict
+
+from golem_core.sampling import Logprobs
+
+
+class Token(NamedTuple):
+    """A token of the answer and the text that it brings.
+
+    The text is whole characters and never a part of a stop string, so it can be empty and can
+    bring what earlier tokens began. A tail that is decided by the end alone comes with the last
+    token, or where the answer ends with a token that is no part of it, in a `Token` without id.
+    """
+
+    id: int | None
+    text: str
+    logprobs: Logprobs | None = None
+
+
+class Timings(TypedDict):
+    """Where the time of a request went, in seconds and tokens."""
+
+    queued_seconds: float  # from submission until its prompt was begun
+    prompt_tokens: int
+    cached_tokens: int  # of these, what was in the pages already
+    prompt_seconds: float  # from there until the first token
+    generated_tokens: int
+    generate_seconds: float  # from the first token until the end
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a request ended."""
+
+    ids: tuple[int, ...]  # of the answer, without the token that ended it
+    text: str
+    finish_reason: str  # "stop", "length", "cancelled" or "error"
+    stopped_by: int | str | None  # the token or the text that ended it, for "stop"
+    timings: Timings
+    seed: int  # with it and the same request the text can be had again
+    error: Exception | None = None  # for "error"
+
+
+class Stream:
+    """The tokens of one request, for one thread to iterate.
+
+    Iteration ends with the answer, or raises what made the request fail. Whoever stops listening
+    must `cancel`, or use the stream as a context manager, which does.
+    """
+
+    def __init__(
+        self, wake: Callable[[], None], on_event: Callable[[Token | Result], None] | None = None
+    ) -> None:
+        self.cancelled = False
+        self._wake = wake
+        self._on_event = on_event
+        self._events: SimpleQueue[Token | Result] = SimpleQueue()
+        self._result: Result | None = None
+
+    def __iter__(self) -> Iterator[Token]:
+        return self
+
+    def __next__(self) -> Token:
+        if self._result is not None:
+            raise StopIteration
+        event = self._events.get()
+        if isinstance(event, Token):
+            return event
+        self._result = event
+        if event.error is not None:
+            raise event.error
+        raise StopIteration
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the request within one pass; from any thread, as often as one likes."""
+        self.cancelled = True
+        self._wake()
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Waits for the end, past any token not iterated yet, and says how it was.
+
+        Raises what made the request fail, and `TimeoutError` when no event came for `timeout`
+        seconds.
+        """
+        while self._result is None:
+            try:
+                event = self._events.get(timeout=timeout)
+            except Empty:
+                raise TimeoutError(f"no token for {timeout} seconds") from None
+            if isinstance(event, Result):
+                self._result = event
+        if self._result.error is not None:
+            raise self._result.error
+        return self._result
+
+    def put(self, event: Token | Result) -> None:
+        """The engine's side: hands `event` over. Raises what `on_event` raises."""
+        if self._on_event is None:
+            self._events.put(event)
+            return
+        if isinstance(event, Result):
+            self._events.put(event)
+        self._on_event(event)

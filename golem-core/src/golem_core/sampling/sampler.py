@@ -1,0 +1,144 @@
+"""From a row of logits to a token: one sampler for each request."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from golem_core.errors import PassFailed
+from golem_core.sampling import filters
+from golem_core.sampling.parameters import Sampling
+from golem_core.sampling.penalties import Bias, penalise
+
+_BLOCK = 256  # chances that are drawn at once
+
+
+class Mask(Protocol):
+    """A constraint on what may come next."""
+
+    def __call__(self, tokens: np.ndarray, logits: np.ndarray) -> None:
+        """Sets to -inf, in `logits` [vocabulary], what may not follow `tokens` (int32)."""
+
+
+class Logprobs(NamedTuple):
+    """What the model thought of a drawn token, before bias, penalties and temperature."""
+
+    logprob: float  # natural logarithm of the probability
+    top: tuple[tuple[int, float], ...]  # the likeliest tokens and theirs, likeliest first
+
+
+class Chances:
+    """Uniform numbers in [0, 1), one for each position of a text, by a counter-based generator.
+
+    The number depends on the seed and the position alone (Philox, Salmon et al., 2011): not on
+    the company in a pass, not on how often a text was set aside and read again.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed % 2**64
+        self._number = -1
+        self._block = np.empty(0)
+
+    def at(self, position: int) -> float:
+        """The number of `position`."""
+        number, offset = divmod(position, _BLOCK)
+        if number != self._number:
+            philox = np.random.Philox(key=np.array([self._seed, number], dtype=np.uint64))
+            self._block = np.random.Generator(philox).random(_BLOCK)
+            self._number = number
+        return float(self._block[offset])
+
+
+class Sampler:
+    """Draws the tokens of one request.
+
+    banned  tokens that are never drawn
+    mask    a constraint, asked before each token
+    """
+
+    def __init__(
+        self, sampling: Sampling, banned: frozenset[int] = frozenset(), mask: Mask | None = None
+    ) -> None:
+        seed = sampling.seed if sampling.seed is not None else secrets.randbits(63)
+        self.seed = seed
+        self._sampling = sampling
+        self._greedy = sampling.is_greedy
+        self._bias = None if (bias := Bias(sampling, banned)).is_empty else bias
+        self._penalties = sampling.has_penalties
+        self._mask = mask
+        self._changes = self._bias is not None or self._penalties or mask is not None
+        self._chances = Chances(seed)
+
+    def draw(self, logits: np.ndarray, tokens: np.ndarray) -> int:
+        """The token that follows `tokens` (int32, prompt included), from `logits` [vocabulary].
+
+        `logits` is left as it was. Raises `PassFailed` where it holds a NaN or nothing finite.
+        """
+        # argmax stops at the first NaN and takes the lowest id among equals.
+        best = int(logits.argmax())
+        peak = float(logits[best])
+        if not -np.inf < peak < np.inf:
+            raise PassFailed(*describe(logits, best))
+        if self._changes:
+            logits = self._changed(logits, tokens)
+            best = int(logits.argmax())
+            if not -np.inf < float(logits[best]) < np.inf:
+                raise PassFailed(
+                    "no token is left to draw after bias, penalties and constraint",
+                    "logits",
+                    "no_candidates",
+                )
+        if self._greedy:
+            return best
+        return self._chosen(logits, float(logits[best]), self._chances.at(len(tokens)))
+
+    def _changed(self, logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        logits = logits.copy()
+        if self._bias is not None:
+            self._bias.apply(logits)
+        if self._penalties:
+            penalise(logits, self._sampling, tokens)
+        if self._mask is not None:
+            self._mask(tokens, logits)
+        return logits
+
+    def _chosen(self, logits: np.ndarray, peak: float, chance: float) -> int:
+        asked = self._sampling
+        ids: np.ndarray | None = None
+        if 0 < asked.top_k < len(logits):
+            ids = filters.top_k(logits, asked.top_k)
+        if asked.typical_p < 1.0:
+            ids = filters.typical(logits, ids, asked.typical_p)
+        if asked.top_p < 1.0:
+            ids = filters.top_p(logits, ids, asked.top_p)
+        if asked.min_p > 0.0:
+            ids = filters.min_p(logits, ids, asked.min_p)
+        scores = logits if ids is None else logits[ids]
+        if asked.typical_p < 1.0:
+            peak = float(scores.max())  # the likeliest token need not be a typical one
+        weights = np.exp((scores - np.float32(peak)) / np.float32(asked.temperature))
+        sums = np.cumsum(weights, dtype=np.float64)
+        # Below the total, so that rounding never chooses a weight of 0 behind it.
+        aim = min(chance * sums[-1], np.nextafter(sums[-1], 0.0))
+        place = int(np.searchsorted(sums, aim, side="right"))
+        return place if ids is None else int(ids[place])
+
+
+def describe(logits: np.ndarray, worst: int) -> tuple[str, str, str]:
+    """Message, waypoint and kind for a row whose `argmax`, `worst`, is not finite."""
+    if np.isnan(logits[worst]):
+        count = int(np.isnan(logits).sum())
+        return f"logits has {count} NaN of {len(logits)} values", "logits", "nan_logits"
+    return f"logits has {logits[worst]:g} for its largest value", "logits", "infinite_logits"
+
+
+def logprobs(logits: np.ndarray, token: int, top: int) -> Logprobs:
+    """What `logits` [vocabulary] says of `token` and of the `top` likeliest."""
+    peak = logits.max()
+    total = float(peak) + float(np.log(np.exp(logits - peak).sum(dtype=np.float64)))
+    leading = filters.largest(logits, top) if top else ()
+    return Logprobs(
+        float(logits[token]) - total, tuple((int(i), float(logits[i]) - total) for i in leading)
+    )
