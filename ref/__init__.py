@@ -1,0 +1,1 @@
+"""What wrote the recordings under tests/recordings, and how to write them again (see README.md)."""

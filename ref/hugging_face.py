@@ -1,0 +1,188 @@
+"""The tiny models as transformers models in float32, and their waypoints.
+
+The names of the waypoints are golem's: what each step of a block computes, in the layout of the
+GGUF file. Llama's query and key rows stand there in another order than in transformers (the
+converter interleaves the two halves of each head), so those values are put in that order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from ref.quantise import Floats
+from ref.tiny import Llama3Scaling, Tiny, tensors
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+}
+MODULES = {  # the tensor's name in the file: in transformers
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+
+
+def _modules(tiny: Tiny) -> dict[str, str]:
+    """MODULES as this family has them: Gemma's norm before the feed-forward has its own name."""
+    if tiny.family == "gemma3":
+        return {**MODULES, "ffn_norm": "pre_feedforward_layernorm"}
+    absent = ("attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm")
+    return {file: module for file, module in MODULES.items() if file not in absent}
+
+
+def config(tiny: Tiny) -> dict[str, Any]:
+    """The model's config.json, as a published checkpoint of the family would have it."""
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": tiny.theta}
+    if isinstance(tiny.scaling, Llama3Scaling):
+        rope |= {
+            "rope_type": "llama3",
+            "factor": tiny.scaling.factor,
+            "low_freq_factor": tiny.scaling.low,
+            "high_freq_factor": tiny.scaling.high,
+            "original_max_position_embeddings": tiny.scaling.original,
+        }
+    elif tiny.scaling is not None:
+        rope |= {"rope_type": "linear", "factor": tiny.scaling}
+    made: dict[str, Any] = {
+        "architectures": [ARCHITECTURES[tiny.family]],
+        "model_type": {"gemma3": "gemma3_text"}.get(tiny.family, tiny.family),
+        "vocab_size": tiny.vocab,
+        "hidden_size": tiny.hidden,
+        "intermediate_size": tiny.ffn,
+        "num_hidden_layers": tiny.layers,
+        "num_attention_heads": tiny.heads,
+        "num_key_value_heads": tiny.kv_heads,
+        "rms_norm_eps": tiny.eps,
+        "max_position_embeddings": tiny.context,
+        "tie_word_embeddings": tiny.tied,
+        "rope_parameters": rope,
+        "pad_token_id": 0,
+        "dtype": "float32",
+    }
+    if tiny.family != "qwen2":
+        made["head_dim"] = tiny.head_dim
+    if tiny.family == "gemma3":
+        made["rope_parameters"] = {
+            "full_attention": rope,
+            "sliding_attention": {
+                "rope_type": "default",
+                "rope_theta": tiny.local_theta or 10000.0,
+            },
+        }
+        made["query_pre_attn_scalar"] = tiny.head_dim
+        made["sliding_window"] = tiny.window
+        made["hidden_activation"] = "gelu_pytorch_tanh"
+    return made
+
+
+def _order(tiny: Tiny, heads: int) -> NDArray[np.int64]:
+    """For each row of the file's query or key matrix, the row that transformers has there."""
+    rows = np.arange(heads * tiny.head_dim)
+    if tiny.family != "llama":
+        return rows
+    return rows.reshape(heads, 2, tiny.head_dim // 2).swapaxes(1, 2).reshape(-1)
+
+
+def build(tiny: Tiny) -> Any:
+    """The transformers model, float32, eager attention, with the file's numbers."""
+    model_class = getattr(transformers, ARCHITECTURES[tiny.family])
+    settings = {key: value for key, value in config(tiny).items() if key != "architectures"}
+    made = model_class(model_class.config_class(**settings, attn_implementation="eager"))
+    made = made.float().eval()
+    state = made.state_dict()
+    names = _modules(tiny)
+    filled = {"lm_head.weight"} if tiny.tied else set()
+    for name, values in tensors(tiny):
+        if name == "rope_freqs.weight":
+            continue  # transformers derives them from the config
+        base, kind = name.rsplit(".", 1)
+        if base.startswith("blk."):
+            _, layer, part = base.split(".")
+            target = f"model.layers.{layer}.{names[part]}.{kind}"
+        else:
+            plain = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
+            target = f"{plain.get(base, 'lm_head')}.{kind}"
+        values = values.copy()
+        if base.endswith(("attn_q", "attn_k")):
+            order = _order(tiny, tiny.heads if base.endswith("_q") else tiny.kv_heads)
+            values[order] = values.copy()
+        if tiny.family == "gemma3" and base.endswith("norm"):
+            values -= 1  # Gemma multiplies by 1 + w
+        state[target].copy_(torch.from_numpy(values))
+        filled.add(target)
+    absent = set(state) - filled
+    if absent:
+        raise ValueError(f"{tiny.name}: nothing was drawn for {sorted(absent)}")
+    return made
+
+
+def run(tiny: Tiny, ids: list[int]) -> dict[str, Floats]:
+    """Every waypoint of one pass over ids, each [positions, elements], logits included."""
+    model = build(tiny)
+    seen: dict[str, Floats] = {}
+
+    def keep(name: str, value: torch.Tensor) -> None:
+        flat = value.detach()[0]
+        if flat.ndim == 3:  # per head: [heads, positions, dim], or positions first
+            flat = flat.transpose(0, 1) if flat.shape[0] != len(ids) else flat
+        rows = flat.reshape(len(ids), -1).numpy().copy()
+        if name.endswith(("attn_q", "q_rope", "attn_k", "k_rope")):
+            rows = rows[:, _order(tiny, rows.shape[1] // tiny.head_dim)]
+        seen[name] = rows
+
+    def output_of(name: str) -> Callable[..., None]:
+        return lambda _module, _inputs, output: keep(
+            name, output[0] if isinstance(output, tuple) else output
+        )
+
+    def input_of(name: str) -> Callable[..., None]:
+        return lambda _module, inputs: keep(name, inputs[0])
+
+    inner = model.model
+    inner.embed_tokens.register_forward_hook(output_of("token_embd"))
+    inner.norm.register_forward_hook(output_of("output_norm"))
+    for layer, block in enumerate(inner.layers):
+        at = f"blk.{layer}."
+        modules = dict(block.named_modules())
+        for name, module in _modules(tiny).items():
+            modules[module].register_forward_hook(output_of(at + name))
+        modules["self_attn.o_proj"].register_forward_pre_hook(input_of(at + "attend"))
+        modules["mlp.down_proj"].register_forward_pre_hook(input_of(at + "ffn_act"))
+        before = _modules(tiny)["ffn_norm"]
+        modules[before].register_forward_pre_hook(input_of(at + "attn_residual"))
+        block.register_forward_hook(output_of(at + "out"))
+
+    source = importlib.import_module(type(model).__module__)
+    eager = source.eager_attention_forward
+
+    def attend(module: Any, query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        keep(f"blk.{module.layer_idx}.q_rope", query)
+        keep(f"blk.{module.layer_idx}.k_rope", key)
+        return eager(module, query, key, *rest, **more)
+
+    source.eager_attention_forward = attend
+    try:
+        with torch.no_grad():
+            keep("logits", model(input_ids=torch.tensor([ids]), use_cache=False).logits)
+    finally:
+        source.eager_attention_forward = eager
+    return seen

@@ -1,0 +1,116 @@
+"""Runs a file on golem pass by pass, for the tests that compare logits.
+
+An engine chooses its own passes; here the caller does: which pieces of which sequences stand in a
+pass, and in which pages their positions lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from golem_core import plugins
+from golem_core.graph import PAGE, Graph, compile
+from golem_core.graph.program import Batch
+from golem_core.model import Generator, Options
+from golem_core.weights import Weights, open_weights
+
+from ref.quantise import Floats
+
+
+def open_model(path: Path) -> tuple[Weights, Generator]:
+    """The weights of a file and the model that their architecture's plugin makes of them."""
+    weights = open_weights(path)
+    kind = plugins.find(weights.architecture)
+    model = kind.open(weights, Options())
+    assert isinstance(model, Generator)
+    return weights, model
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Successive tokens of one sequence in a pass: `ids` stand at positions from `start` on."""
+
+    sequence: int
+    start: int
+    ids: Sequence[int]
+
+
+class Replay:
+    """A compiled file with room for `sequences` texts of `length` tokens; a context manager.
+
+    Sequence s keeps position p in page ``table[s, p // 32]`` of every group; `tables` may be
+    changed by the caller, to share pages or to put them elsewhere. `every` gives logits of every
+    position of a piece, otherwise of its last.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        length: int,
+        sequences: int = 1,
+        device: str = "cpu",
+        width: int = 512,
+        threads: int | None = None,
+        kv: str = "f16",
+        every: bool = True,
+    ) -> None:
+        self.weights, model = open_model(path)
+        graph = Graph(self.weights)
+        graph.result = model.forward(graph)
+        per_sequence = -(-length // PAGE)
+        count = sequences * per_sequence
+        self._program = compile(
+            graph,
+            device,
+            width=width,
+            outputs=width if every else sequences,
+            pages=[count] * len(graph.windows),
+            threads=threads,
+            kv=kv,
+        )
+        self.tables = np.arange(count, dtype=np.int32).reshape(sequences, per_sequence)
+        self._groups = len(graph.windows)
+        self._every = every
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._program.close()
+        self.weights.close()
+
+    def run(self, pieces: Sequence[Piece]) -> list[Floats]:
+        """One pass; for each piece its logits [positions or 1, vocabulary]."""
+        sizes = [len(piece.ids) for piece in pieces]
+        ends = np.cumsum(sizes)
+        rows = np.arange(ends[-1]) if self._every else ends - 1
+        positions = [np.arange(piece.start, piece.start + len(piece.ids)) for piece in pieces]
+        batch = Batch(
+            ids=np.concatenate([piece.ids for piece in pieces]).astype(np.int32),
+            positions=np.concatenate(positions).astype(np.int32),
+            sequence=np.repeat([piece.sequence for piece in pieces], sizes).astype(np.int32),
+            pages=(self.tables,) * self._groups,
+            outputs=rows.astype(np.int32),
+        )
+        logits = self._program.run(batch).copy()
+        if not self._every:
+            return [logits[row : row + 1] for row in range(len(pieces))]
+        return [logits[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+    def read(self, ids: Sequence[int], *, piece: int = 512, sequence: int = 0) -> Floats:
+        """One sequence alone, `piece` tokens a pass: logits [positions or passes, vocabulary]."""
+        passes = [
+            self.run([Piece(sequence, start, ids[start : start + piece])])[0]
+            for start in range(0, len(ids), piece)
+        ]
+        return np.concatenate(passes)
