@@ -1,0 +1,52 @@
+"""Golem runs language models on your own machine. `load` a model and ask it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golem_core.errors import (
+    BadRequest,
+    BadWeights,
+    ContextFull,
+    DeviceError,
+    GolemError,
+    NoMemory,
+    NotFound,
+    PassFailed,
+    PluginConflict,
+    UnknownArchitecture,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from golem_core.api import Answer, Completion, LanguageModel, load
+
+__all__ = [
+    "Answer",
+    "BadRequest",
+    "BadWeights",
+    "Completion",
+    "ContextFull",
+    "DeviceError",
+    "GolemError",
+    "LanguageModel",
+    "NoMemory",
+    "NotFound",
+    "PassFailed",
+    "PluginConflict",
+    "UnknownArchitecture",
+    "Unsupported",
+    "load",
+]
+
+_API = ("Answer", "Completion", "LanguageModel", "load")
+
+if not TYPE_CHECKING:  # a checker would take every unknown name for one that is found here
+
+    def __getattr__(name: str) -> object:
+        """What stands in `api`, imported when first asked for: the command line starts here."""
+        if name in _API:
+            from golem_core import api
+
+            return getattr(api, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

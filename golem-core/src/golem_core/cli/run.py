@@ -1,0 +1,193 @@
+"""`golem run`: one answer to a prompt, or a conversation."""
+
+from __future__ import annotations
+
+import select
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from golem_core.cli.options import (
+    GENERATING,
+    as_json,
+    effective,
+    model_argument,
+    note,
+    print_json,
+    setting_options,
+)
+from golem_core.cli.terminal import Waiting, write
+from golem_core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from golem_core.api import Answer, Completion, LanguageModel
+    from golem_core.settings import Settings
+
+PATIENCE = 3.0  # seconds for a pipe to bring something before we say that we wait for it
+
+
+@click.command()
+@model_argument
+@click.option("-p", "--prompt", help="The prompt; - reads it from standard input.")
+@click.option("--raw", is_flag=True, help="Continue the text, without the chat template.")
+@click.option("--system", metavar="TEXT", help="What the system says before the conversation.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End the answer here; up to four.")
+@click.option("--stats", is_flag=True, help="Print times and rates to standard error.")
+@as_json
+@setting_options(*GENERATING, "device", "threads", "context")
+def command(
+    model: str,
+    prompt: str | None,
+    raw: bool,
+    system: str | None,
+    stop: tuple[str, ...],
+    stats: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Answer a prompt, or hold a conversation.
+
+    Text piped to standard input is put before the prompt. Without a prompt on a terminal it is a
+    conversation, in which /help lists what can be said. Ctrl-C stops an answer, a second one
+    leaves.
+    """
+    if raw and system is not None:
+        raise click.UsageError("--raw uses no template, so there is no place for --system")
+    settings = effective(options)
+    text = _prompt(prompt)
+    asked = {**settings.given(*GENERATING), "stop": list(stop)}
+    with Waiting("loading") as waiting:
+        loaded = _load(model, settings, waiting)
+    with loaded:
+        if text is None:
+            if as_json:
+                raise click.UsageError("--json needs a prompt: -p TEXT, or a pipe")
+            from golem_core.cli.repl import converse
+
+            raise click.exceptions.Exit(converse(loaded, model, settings, system, list(stop), raw))
+        answer = ask(loaded, text, raw=raw, system=system, options=asked)
+        if as_json:
+            print_json(_result(model, answer.complete()))
+        else:
+            done = _stream(answer)
+            if stats:
+                note(rates(done))
+
+
+def _load(model: str, settings: Settings, waiting: Waiting) -> LanguageModel:
+    from golem_core import threads
+    from golem_core.api import load
+
+    def say(line: str) -> None:
+        waiting.done()
+        note(line)
+
+    warning = threads.choose(settings["threads"]).warning
+    if warning is not None:
+        say(warning)
+    return load(
+        model,
+        device=settings["device"],
+        threads=settings["threads"],
+        context=settings["context"],
+        say=say,
+    )
+
+
+def ask(
+    model: LanguageModel, text: str, *, raw: bool, system: str | None, options: dict[str, Any]
+) -> Answer:
+    """Submits one prompt; a model without a chat template continues the text, and we say so."""
+    if not raw and model.template is None:
+        if system is not None:
+            raise click.UsageError("the model has no chat template, so no place for --system")
+        note("this model has no chat template: the text is continued as it stands (as with --raw)")
+        raw = True
+    if raw:
+        return model.generate(text, **options)
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    return model.chat([*messages, {"role": "user", "content": text}], **options)
+
+
+def _stream(answer: Answer) -> Completion:
+    """Writes the answer as it comes. Ctrl-C stops it and the command."""
+    ends_line = True
+    try:
+        with Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
+            for piece in answer:
+                waiting.done()
+                write(piece)
+                ends_line = piece.endswith("\n")
+    except KeyboardInterrupt:
+        answer.cancel()
+        write("\n")
+        raise
+    if not ends_line:
+        write("\n")
+    return answer.complete()
+
+
+def _prompt(given: str | None) -> str | None:
+    """The prompt with what was piped before it; None where there is a person to talk with."""
+    if sys.stdin is None or sys.stdin.closed:
+        return given
+    if given == "-":
+        return _piped()
+    if sys.stdin.isatty():
+        return given if given is not None or sys.stdout.isatty() else _piped()
+    piped = _piped()
+    if given is None:
+        if not piped.strip():
+            raise click.UsageError("no prompt: give -p TEXT, or pipe one")
+        return piped
+    return f"{piped.rstrip()}\n\n{given}" if piped.strip() else given
+
+
+def _piped() -> str:
+    """All of standard input. A pipe that nobody writes to is waited for, but not in silence."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None:  # replaced by something that has text only
+        return sys.stdin.read()
+    try:
+        ready, _, _ = select.select([stream], [], [], PATIENCE)
+        if not ready:
+            note("waiting for standard input; redirect it from /dev/null to leave it out")
+    except (OSError, ValueError):  # not a thing that can be waited for: a file, or a test's
+        pass
+    data: bytes = stream.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"standard input is not UTF-8 text (byte {error.start})", "prompt"
+        ) from None
+
+
+def _result(model: str, done: Completion) -> dict[str, Any]:
+    return {
+        "model": model,
+        "text": done.text,
+        "ids": done.ids,
+        "prompt_ids": done.prompt_ids,
+        "finish_reason": done.finish_reason,
+        "seed": done.seed,
+        "timings": asdict(done.timings),
+    }
+
+
+def rates(done: Completion) -> str:
+    """One line of what an answer cost."""
+    t = done.timings
+    read = t.prompt_tokens - t.cached_tokens
+    parts = [f"read {read} tokens in {t.prompt_seconds:.2f} s"]
+    if t.prompt_seconds > 0:
+        parts[0] += f" ({read / t.prompt_seconds:.0f}/s)"
+    if t.cached_tokens:
+        parts.append(f"{t.cached_tokens} known already")
+    parts.append(f"wrote {t.generated} in {t.seconds:.2f} s")
+    if t.seconds > 0 and t.generated > 1:
+        # The first token comes out of reading the prompt.
+        parts[-1] += f" ({(t.generated - 1) / t.seconds:.1f}/s)"
+    return ", ".join(parts)

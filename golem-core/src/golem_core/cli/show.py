@@ -1,0 +1,170 @@
+"""`golem show`: what a file of weights holds, and what running it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from golem_core.cli.options import (
+    as_json,
+    effective,
+    human,
+    model_argument,
+    note,
+    print_json,
+    table,
+)
+from golem_core.errors import GolemError
+
+if TYPE_CHECKING:
+    from golem_core.weights import Weights
+
+CONTEXTS = (4096, 8192, 32768)  # positions that the memory is shown for, up to the trained
+
+
+@click.command()
+@model_argument
+@click.option("--all", "everything", is_flag=True, help="Every tensor and all metadata, too.")
+@as_json
+def command(model: str, everything: bool, as_json: bool) -> None:
+    """Describe a model: geometry, formats, template, memory needed."""
+    effective({})
+    from golem_core import hub
+    from golem_core.weights import open_weights
+
+    with open_weights(hub.resolve(model, say=note)) as weights:
+        found = describe(weights)
+        if everything:
+            found["tensors"] = [
+                {"name": t.name, "format": t.format.name, "shape": list(t.shape), "bytes": t.nbytes}
+                for t in weights.tensors.values()
+            ]
+            found["metadata"] = {key: _plain(value) for key, value in weights.metadata.items()}
+        if as_json:
+            print_json(found)
+        else:
+            _print(found)
+
+
+def describe(weights: Weights) -> dict[str, Any]:
+    """All that is known of a file without computing with it."""
+    architecture = weights.architecture
+    formats: dict[str, dict[str, int]] = {}
+    for tensor in weights.tensors.values():
+        row = formats.setdefault(tensor.format.name, {"tensors": 0, "bytes": 0})
+        row["tensors"] += 1
+        row["bytes"] += tensor.nbytes
+    prefix = f"{architecture}." if weights.container == "gguf" else ""
+    geometry = {
+        key.removeprefix(prefix): _plain(value)
+        for key, value in weights.metadata.items()
+        if key.startswith(prefix) and _is_short(value)
+    }
+    template = weights.metadata.get("tokenizer.chat_template")
+    return {
+        "path": str(weights.path),
+        "container": weights.container,
+        "architecture": architecture,
+        "name": weights.metadata.get("general.name"),
+        "license": weights.metadata.get("general.license"),
+        "parameters": sum(t.elements for t in weights.tensors.values()),
+        "bytes": weights.nbytes,
+        "geometry": geometry,
+        "formats": dict(sorted(formats.items(), key=lambda item: -item[1]["bytes"])),
+        "tokenizer": weights.metadata.get("tokenizer.ggml.model"),
+        "template": template if isinstance(template, str) else None,
+        **_model(weights),
+    }
+
+
+def _model(weights: Weights) -> dict[str, Any]:
+    """What the plugin says: who runs it, its context and vocabulary, the memory that it needs.
+
+    A file that nothing here runs is described all the same, with the reason.
+    """
+    from golem_core import plugins
+    from golem_core.graph import Graph
+    from golem_core.model import Options
+
+    try:
+        kind = plugins.find(weights.architecture)
+        model = kind.open(weights, Options())
+        graph = Graph(weights)
+        graph.result = model.forward(graph)
+    except GolemError as error:
+        return {"runs": False, "reason": str(error), "context": None, "memory": None}
+    needs = []
+    for context in sorted({*(c for c in CONTEXTS if c < model.context), model.context}):
+        kept = sum(
+            2 * 2 * cache.heads * cache.dim * min(context, cache.window or context)
+            for cache in graph.caches
+        )
+        row = {"context": context, "weights": weights.nbytes, "keys_and_values": kept}
+        needs.append({**row, "total": weights.nbytes + kept})
+    return {
+        "runs": True,
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "context": model.context,
+        "vocabulary": model.vocab,
+        "memory": needs,
+    }
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, (int, float, str)) or 0 < len(_listed(value)) <= 64
+
+
+def _listed(value: object) -> list[Any]:
+    if hasattr(value, "tolist"):
+        return list(value.tolist())
+    return list(value) if isinstance(value, list) else []
+
+
+def _plain(value: object) -> object:
+    """A metadata value as JSON has it; long arrays by their length."""
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    listed = _listed(value)
+    if listed and len(listed) <= 64:
+        return listed
+    return f"{len(value)} values" if hasattr(value, "__len__") else str(value)
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = [("file", found["path"])]
+    rows += [(key, str(found[key])) for key in ("name", "license") if found[key]]
+    rows.append(("architecture", found["architecture"]))
+    rows.append(("parameters", f"{found['parameters'] / 1e6:,.1f} million"))
+    rows.append(("weights", human(found["bytes"])))
+    rows.append(("runs", found["class"] if found["runs"] else f"no: {found['reason']}"))
+    rows.append(("chat template", "yes" if found["template"] else "none: it continues text"))
+    rows.append(("tokenizer", str(found["tokenizer"])))
+    rows += [(key, _short(value)) for key, value in found["geometry"].items()]
+    width = max(len(key) for key, _ in rows)
+    for key, value in rows:
+        click.echo(f"{key.ljust(width)}  {value}")
+    click.echo()
+    table(
+        ("FORMAT", "TENSORS", "BYTES"),
+        [(k, str(v["tensors"]), human(v["bytes"])) for k, v in found["formats"].items()],
+    )
+    if found["memory"]:
+        click.echo()
+        table(
+            ("CONTEXT", "WEIGHTS", "KEYS AND VALUES", "TOTAL"),
+            [
+                (str(m["context"]), *(human(m[k]) for k in ("weights", "keys_and_values", "total")))
+                for m in found["memory"]
+            ],
+        )
+    for tensor in found.get("tensors", ()):
+        shape = "x".join(map(str, tensor["shape"]))
+        click.echo(f"{tensor['name']}  {tensor['format']}  {shape}  {human(tensor['bytes'])}")
+    for key, value in found.get("metadata", {}).items():
+        click.echo(f"{key} = {_short(value)}")
+
+
+def _short(value: object) -> str:
+    text = str(value).replace("\n", "\\n")
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,120 @@
+"""The commands of this repository; `nox` alone is what CI runs (through bin/test).
+
+Every session installs what it needs. Golem's own distributions are installed from wheels that
+`tools/wheels.py` builds once for all sessions, so what is tested is what would be shipped.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.error_on_missing_interpreters = True
+nox.options.sessions = ["lint", "types", "tests", "kernels", "whole", "wheels"]
+
+ROOT = Path(__file__).parent
+DISTRIBUTIONS = sorted(p.parent.name for p in ROOT.glob("golem-*/pyproject.toml"))
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+
+# The layers of kernels; a session skips what the processor lacks.
+LAYERS = ["generic", "avx2", "avx512vnni", "neon", "neon_dotprod"]
+
+
+def group(name: str) -> tuple[str, ...]:
+    """The requirements of a dependency group of pyproject.toml."""
+    return nox.project.dependency_groups(PYPROJECT, name)
+
+
+def install(session: nox.Session, *distributions: str, groups: tuple[str, ...] = ("test",)) -> None:
+    """Installs golem-core and the given distributions from this checkout, and what tests need."""
+    wanted = list(dict.fromkeys(["golem-core", *distributions]))
+    command = [sys.executable, "tools/wheels.py", *wanted]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    wheels = done.stdout.split()
+    session.install(*wheels, *(req for name in groups for req in group(name)))
+    # In an environment that is used again: the version does not tell one build from another.
+    session.install("--force-reinstall", "--no-deps", *wheels)
+
+
+@nox.session
+@nox.parametrize("distribution", DISTRIBUTIONS, ids=DISTRIBUTIONS)
+def tests(session: nox.Session, distribution: str) -> None:
+    """One distribution's tests, with only it and core installed."""
+    install(session, distribution)
+    session.run("pytest", f"{distribution}/tests", *session.posargs)
+
+
+@nox.session
+def whole(session: nox.Session) -> None:
+    """What crosses distributions: architecture, documents, end to end on real weights."""
+    install(session, *DISTRIBUTIONS)
+    session.run("pytest", "tests", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("layer", LAYERS, ids=LAYERS)
+def kernels(session: nox.Session, layer: str) -> None:
+    """The kernels' tests with the instruction sets above one left out."""
+    install(session)
+    probe = "from golem_core.cpu import dispatch; print(*dispatch.LAYERS)"
+    present = session.run("python", "-c", probe, silent=True)
+    if layer not in str(present).split():
+        session.skip(f"this processor has no {layer}; it has {str(present).strip()}")
+    session.run(
+        "pytest", "golem-core/tests", "-k", "kernel", *session.posargs, env={"GOLEM_ISA": layer}
+    )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: rules and format."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy, strict, over what is public and what is not."""
+    install(session, *DISTRIBUTIONS, groups=("types",))
+    for distribution in DISTRIBUTIONS:
+        session.run("mypy", f"{distribution}/src")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Every wheel has what an index wants, installs alone from its file, and is imported."""
+    session.install(*group("wheels"))
+    built = subprocess.run(
+        [sys.executable, "tools/wheels.py"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
+    session.run("twine", "check", "--strict", *built)
+    for path in sorted(built, key=lambda path: "golem_core-" not in path):  # core first
+        session.install(path)
+        session.run("python", "-I", "-c", f"import {Path(path).name.split('-')[0]}")
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """The numbers that the READMEs quote: one file of bench/ each."""
+    install(session, *DISTRIBUTIONS)
+    for program in sorted(Path("bench").glob("*.py")):
+        session.run("python", str(program), *session.posargs)
+
+
+@nox.session(default=False)
+def sanitize(session: nox.Session) -> None:
+    """The kernels' tests under the address and undefined-behaviour sanitizers."""
+    session.install(*group("test"))
+    session.install("./golem-core", env={"GOLEM_SANITIZE": "address,undefined"})
+    library = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+    session.run(
+        "pytest", "golem-core/tests", "-k", "kernel", *session.posargs,
+        env={"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"},
+    )  # fmt: skip
