@@ -65,7 +65,8 @@ kernels = [
     extension(CPU / "kernels" / f"{isa}.pyx", flags)
     for isa, flags in KERNELS.get(MACHINE, {"generic": []}).items()
 ]
-rest = [extension(source, []) for source in sorted(CPU.glob("*.pyx"))]
+WEIGHTS = Path("src/golem_core/weights")
+rest = [extension(s, []) for s in sorted([*CPU.glob("*.pyx"), *WEIGHTS.glob("*.pyx")])]
 
 setup(
     ext_modules=cythonize(kernels, compiler_directives=UNCHECKED, build_dir="build")
