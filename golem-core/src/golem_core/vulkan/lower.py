@@ -135,9 +135,7 @@ class _Recorder:
         self.turns: dict[bytes, Turns] = {}
         self.tables = [self._table(w, n) for w, n in zip(graph.windows, pages, strict=True)]
         self.kept = [
-            tuple(
-                device.storage(pages[c.group] * _page_bytes(c, KV_BYTES[kv])) for _ in range(2)
-            )
+            tuple(device.storage(pages[c.group] * _page_bytes(c, KV_BYTES[kv])) for _ in range(2))
             for c in graph.caches
         ]
         self.stored: dict[int, tuple[Tensor, Tensor]] = {}  # k and v of this pass, by cache
@@ -270,7 +268,8 @@ def _rms_norm(r: _Recorder, op: Op) -> None:
     out, y = r.output(op)
     weight = op.weights[0] if op.weights else None
     vectors = out.size // out.shape[-1]
-    push = (_count(out), vectors, out.shape[-1], float(op.attributes["eps"]), int(weight is not None))
+    eps = float(op.attributes["eps"])
+    push = (_count(out), vectors, out.shape[-1], eps, int(weight is not None))
     buffers = [r.vector(weight), *r.inputs(op), y]
     r.dispatch("rms_norm", buffers, op.inputs, out, WIDTH * vectors, *push)
 

@@ -106,7 +106,8 @@ class VulkanProgram(Program):
         """See `Program.trace`: every waypoint has a buffer of its own, so all can be asked for."""
         self._replay(batch)
         waypoints = self._open().waypoints
-        return {name: _read(batch, *waypoints[name]) for name in (waypoints if names is None else names)}
+        wanted = list(waypoints) if names is None else names
+        return {name: _read(batch, *waypoints[name]) for name in wanted}
 
     def close(self) -> None:
         """See `Program.close`."""
@@ -160,5 +161,5 @@ def _inside(values: np.ndarray, end: int) -> bool:
 def _read(batch: Batch, tensor: Tensor, buffer: Any) -> np.ndarray:
     """A copy of the rows that the pass wrote, float32 [rows, *shape]."""
     rows = len(batch.ids) if tensor.rows == "n" else len(batch.outputs)
-    values: np.ndarray = buffer.data()[: rows * tensor.size].reshape(rows, *tensor.shape)
-    return values.copy()
+    values: np.ndarray = buffer.data()[: rows * tensor.size].copy()
+    return values.reshape(rows, *tensor.shape)

@@ -1,4 +1,4 @@
-// What every shader knows of the pass, and the numbering of its invocations.
+// What every shader knows of the pass, and the number of its workgroup.
 //
 // `state` is filled by the host before each pass (program.py writes it): how many columns and how
 // many picked rows there are, then WIDTH entries each of ids, positions, the first position that a
@@ -15,4 +15,3 @@ layout(std430, binding = 0) readonly buffer State { uint state[]; };
 
 // Workgroups in two dimensions, since one alone may hold no more than 65,535 of them.
 uint group() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
-uint invocation() { return group() * gl_WorkGroupSize.x + gl_LocalInvocationID.x; }
