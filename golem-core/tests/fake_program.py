@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program
 
 VOCABULARY = 128

@@ -10,8 +10,8 @@ import numpy as np
 from golem_core.engine.stream import Result, Token
 from golem_core.errors import BadRequest, ContextFull
 from golem_core.sampling import Mask, Sampling
+from golem_core.text import check_stops
 
-MOST_STOPS = 4
 MOST_LOGPROBS = 20
 
 
@@ -21,7 +21,7 @@ class Request:
 
     prompt_ids  token ids, at least one
     max_tokens  the most tokens to generate; None: as many as the context has room for
-    stop        at most 4 texts that end the answer and are no part of it
+    stop        a text or at most 4 that end the answer and are no part of it
     logprobs    give each token's logarithmic probability and those of so many of the likeliest
                 (0 to 20); None: neither
     ignore_eos  never draw a token that ends the answer
@@ -35,19 +35,14 @@ class Request:
     prompt_ids: Sequence[int] | np.ndarray
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
-    stop: tuple[str, ...] | str = ()
+    stop: Sequence[str] | str | None = None
     logprobs: int | None = None
     ignore_eos: bool = False
     mask: Mask | None = None
     on_event: Callable[[Token | Result], None] | None = None
 
     def __post_init__(self) -> None:
-        stop = self.stops
-        if len(stop) > MOST_STOPS:
-            raise BadRequest(f"stop has {len(stop)} texts, expected at most {MOST_STOPS}", "stop")
-        for text in stop:
-            if not isinstance(text, str) or not text:
-                raise BadRequest(f"stop has {text!r}, expected texts that are not empty", "stop")
+        check_stops(self.stop)
         if self.max_tokens is not None and not _is_whole(self.max_tokens, 1):
             raise BadRequest(
                 f"max_tokens is {self.max_tokens!r}, expected an integer of at least 1",
@@ -58,11 +53,6 @@ class Request:
                 f"logprobs is {self.logprobs!r}, expected an integer from 0 to {MOST_LOGPROBS}",
                 "logprobs",
             )
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """`stop`, where a single text is one of a tuple."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def tokens(self, vocabulary: int, context: int) -> np.ndarray:
         """The prompt as int32, checked against a vocabulary and a context.

@@ -81,7 +81,9 @@ class Scheduler:
         for sequence in self.running.copy():
             if sequence.hold is not None and sequence.pending == 1 and self._make_room(sequence):
                 plan.append(self._reserved(sequence, 1))
-        self._share_out(plan, [s for s in self.running if s.pending > 1])
+        readers = [s for s in self.running if s.pending > 1]
+        if readers:
+            self._share_out(plan, readers)
         if not plan:
             # Prompts alone, and between them they hold every page: the oldest goes on.
             oldest = self.running[0]

@@ -39,7 +39,7 @@ class Sequence:
         banned = tok.end_ids if request.ignore_eos else frozenset()
         self._sampler = Sampler(request.sampling, banned, request.mask)
         self._detokenizer = Detokenizer(tok)
-        self._stops = StopStrings(request.stops) if request.stops else None
+        self._stops = StopStrings(request.stop) if request.stop else None
         self._pieces: list[str] = []
         self._submitted = time.perf_counter()
         self._begun: float | None = None
@@ -74,21 +74,21 @@ class Sequence:
             tail, stopped = self._end()
             if tail:
                 self._put(None, tail, None)
-            return self.result("stop", stopped or token)
+            return self.result("stop", None if stopped else token)
         self.tokens[self.count] = token
         self.count += 1
         text, stopped = self._text(self._detokenizer.push(token))
         ended = self.count >= self.limit
-        if ended and stopped is None:
+        if ended and not stopped:
             tail, stopped = self._end()
             text += tail
         self._put(token, text, logits)
-        if stopped is not None:
-            return self.result("stop", stopped)
+        if stopped:
+            return self.result("stop")
         return self.result("length") if ended else None
 
     def result(
-        self, reason: str, stopped: int | str | None = None, error: Exception | None = None
+        self, reason: str, end_id: int | None = None, error: Exception | None = None
     ) -> Result:
         """How the sequence ends."""
         now = time.perf_counter()
@@ -98,7 +98,7 @@ class Sequence:
             ids=tuple(self.tokens[self.prompt_tokens : self.count].tolist()),
             text="".join(self._pieces),
             finish_reason=reason,
-            stopped_by=stopped,
+            end_id=end_id,
             timings=Timings(
                 queued_seconds=begun - self._submitted,
                 prompt_tokens=self.prompt_tokens,
@@ -119,20 +119,13 @@ class Sequence:
         else:
             self.stream.put(Token(token, text, logprobs(logits, token, asked)))
 
-    def _text(self, text: str) -> tuple[str, str | None]:
-        """What of `text` may be said now, and the stop string that it completes."""
-        if self._stops is None:
-            return text, None
-        said, stopped = self._stops.push(text)
-        return said, (_which(self.request.stop) if stopped else None)
+    def _text(self, text: str) -> tuple[str, bool]:
+        """What of `text` may be said now, and whether a stop string is complete."""
+        return (text, False) if self._stops is None else self._stops.push(text)
 
-    def _end(self) -> tuple[str, str | None]:
-        """What was held back, and the stop string that this completes."""
+    def _end(self) -> tuple[str, bool]:
+        """What was held back, and whether this completes a stop string."""
         text, stopped = self._text(self._detokenizer.flush())
-        if self._stops is not None and stopped is None:
+        if self._stops is not None and not stopped:
             text += self._stops.flush()
         return text, stopped
-
-
-def _which(stops: tuple[str, ...] | str) -> str:
-    return stops if isinstance(stops, str) else stops[0]

@@ -41,7 +41,7 @@ class Result:
     ids: tuple[int, ...]  # of the answer, without the token that ended it
     text: str
     finish_reason: str  # "stop", "length", "cancelled" or "error"
-    stopped_by: int | str | None  # the token or the text that ended it, for "stop"
+    end_id: int | None  # the token that ended it; None where a stop string or a limit did
     timings: Timings
     seed: int  # with it and the same request the text can be had again
     error: Exception | None = None  # for "error"

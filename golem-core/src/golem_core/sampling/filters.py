@@ -6,7 +6,12 @@ gives the ids that it keeps, ascending. Of equals at a filter's border the lowes
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
+
+_BINS = 2048
+_DEPTH = 32.0  # how far below the first the last bin begins; e**-32 is less than float32 resolves
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -62,16 +67,28 @@ def min_p(logits: np.ndarray, ids: np.ndarray | None, fraction: float) -> np.nda
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
     p: np.ndarray = np.exp(scores - scores.max())
-    return p / p.sum(dtype=np.float64).astype(np.float32)
+    p /= np.float32(p.sum(dtype=np.float64))
+    return p
 
 
 def _until(order: np.ndarray, p: np.ndarray, mass: float, *, beyond: bool) -> np.ndarray:
     """Ascending indices of the largest of `order` whose `p` reach (`beyond`: exceed) `mass`."""
-    count = 64
-    while True:
-        leading = largest(order, count)
-        sums = np.cumsum(p[leading], dtype=np.float64)
-        enough = int(np.searchsorted(sums, mass, side="right" if beyond else "left"))
-        if enough < len(leading) or len(leading) == len(order):
-            return np.sort(leading[: enough + 1])
-        count *= 8
+    side: Literal["left", "right"] = "right" if beyond else "left"
+    leading = largest(order, 64)
+    enough = int(np.searchsorted(np.cumsum(p[leading], dtype=np.float64), mass, side=side))
+    if enough < len(leading) or len(leading) == len(order):
+        return np.sort(leading[: enough + 1])
+    # A flat distribution. The bins are in the order's own order, so only the one in which the
+    # mass is reached has to be sorted.
+    depth = (order[leading[0]] - order) * np.float32(_BINS / _DEPTH)
+    bins = np.minimum(depth, np.float32(_BINS - 1)).astype(np.int64)
+    sums: np.ndarray = np.cumsum(np.bincount(bins, weights=p, minlength=_BINS))
+    last = min(int(np.searchsorted(sums, mass, side=side)), _BINS - 1)
+    within = np.flatnonzero(bins == last)
+    within = within[np.argsort(-order[within], kind="stable")]
+    before = float(sums[last - 1]) if last else 0.0
+    sums = before + np.cumsum(p[within], dtype=np.float64)
+    enough = int(np.searchsorted(sums, mass, side=side))
+    kept = bins < last
+    kept[within[: enough + 1]] = True
+    return np.flatnonzero(kept)

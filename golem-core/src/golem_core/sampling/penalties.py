@@ -37,7 +37,7 @@ class Bias:
 
 
 def penalise(logits: np.ndarray, sampling: Sampling, tokens: np.ndarray) -> None:
-    """Changes `logits` [vocabulary] in place by the penalties for `tokens` (int32, the text so far).
+    """Changes `logits` [vocabulary] in place by the penalties for `tokens` (int32, all so far).
 
     A repeated token's logit is divided by `repeat_penalty` where it is positive and multiplied
     where it is not (Keskar et al., 2019, mended for negative logits), then loses

@@ -12,7 +12,7 @@ from golem_core.sampling import filters
 from golem_core.sampling.parameters import Sampling
 from golem_core.sampling.penalties import Bias, penalise
 
-_BLOCK = 256  # chances that are drawn at once
+_BLOCK = 256  # chances that are drawn at once, and weights that are summed at once
 
 
 class Mask(Protocol):
@@ -82,7 +82,8 @@ class Sampler:
         if not -np.inf < peak < np.inf:
             raise PassFailed(*describe(logits, best))
         if self._changes:
-            logits = self._changed(logits, tokens)
+            with np.errstate(over="ignore"):
+                logits = self._changed(logits, tokens)
             best = int(logits.argmax())
             if not -np.inf < float(logits[best]) < np.inf:
                 raise PassFailed(
@@ -92,7 +93,9 @@ class Sampler:
                 )
         if self._greedy:
             return best
-        return self._chosen(logits, float(logits[best]), self._chances.at(len(tokens)))
+        # Differences of huge logits may overflow: to -inf, which is a probability of 0.
+        with np.errstate(over="ignore"):
+            return self._chosen(logits, float(logits[best]), self._chances.at(len(tokens)))
 
     def _changed(self, logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         logits = logits.copy()
@@ -119,11 +122,29 @@ class Sampler:
         if asked.typical_p < 1.0:
             peak = float(scores.max())  # the likeliest token need not be a typical one
         weights = np.exp((scores - np.float32(peak)) / np.float32(asked.temperature))
-        sums = np.cumsum(weights, dtype=np.float64)
-        # Below the total, so that rounding never chooses a weight of 0 behind it.
-        aim = min(chance * sums[-1], np.nextafter(sums[-1], 0.0))
-        place = int(np.searchsorted(sums, aim, side="right"))
+        place = _at(weights, chance)
         return place if ids is None else int(ids[place])
+
+
+def _at(weights: np.ndarray, chance: float) -> int:
+    """The index in `weights` at the fraction `chance` of their sum."""
+    if len(weights) <= 2 * _BLOCK:
+        return _reached(np.cumsum(weights, dtype=np.float64), chance)
+    # By blocks: a running sum over a whole vocabulary would take longer than all the rest.
+    starts = np.arange(0, len(weights), _BLOCK)
+    sums = np.cumsum(np.add.reduceat(weights, starts), dtype=np.float64)
+    block = _reached(sums, chance)
+    before = float(sums[block - 1]) if block else 0.0
+    part = weights[block * _BLOCK : (block + 1) * _BLOCK]
+    inside = (chance * float(sums[-1]) - before) / (float(sums[block]) - before)
+    return block * _BLOCK + _reached(np.cumsum(part, dtype=np.float64), max(0.0, inside))
+
+
+def _reached(sums: np.ndarray, fraction: float) -> int:
+    """The first index whose running sum is beyond `fraction` of the total."""
+    # Below the total, so that rounding never chooses a weight of 0 behind it.
+    aim = min(fraction * float(sums[-1]), float(np.nextafter(sums[-1], 0.0)))
+    return int(np.searchsorted(sums, aim, side="right"))
 
 
 def describe(logits: np.ndarray, worst: int) -> tuple[str, str, str]:
@@ -137,7 +158,8 @@ def describe(logits: np.ndarray, worst: int) -> tuple[str, str, str]:
 def logprobs(logits: np.ndarray, token: int, top: int) -> Logprobs:
     """What `logits` [vocabulary] says of `token` and of the `top` likeliest."""
     peak = logits.max()
-    total = float(peak) + float(np.log(np.exp(logits - peak).sum(dtype=np.float64)))
+    with np.errstate(over="ignore"):
+        total = float(peak) + float(np.log(np.exp(logits - peak).sum(dtype=np.float64)))
     leading = filters.largest(logits, top) if top else ()
     return Logprobs(
         float(logits[token]) - total, tuple((int(i), float(logits[i]) - total) for i in leading)
