@@ -39,5 +39,7 @@ cdef void fill_floats(Kernels* k) noexcept:
     k.softcap = softcap_floats
     k.rope_half = rope_half
     k.rope_pairs = rope_pairs
-    k.store = store_position
-    k.attend = attend
+    k.store_half = store_position_half
+    k.store_float = store_position_float
+    k.attend_half = attend_half
+    k.attend_float = attend_float

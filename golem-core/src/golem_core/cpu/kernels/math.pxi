@@ -1,0 +1,64 @@
+# The functions of a word that no processor has: exp, tanh, erf.
+#
+# Polynomials are minimax fits in monomials (Lawson's iteration on Chebyshev nodes, mpmath at 40
+# digits). A NaN comes out as a NaN.
+
+
+# At most 2 ulp from -86.6 to 88.7; exactly 0 below (where float32 loses digits), inf above.
+cdef inline f32x16 exp_(f32x16 x) noexcept nogil:
+    cdef f32x16 held = max_(splat(-87.0), min_(splat(89.0), x))
+    # 1.5 * 2^23 + n rounds x / log 2 to an integer n and leaves it in the low bits.
+    cdef f32x16 magic = splat(12582912.0)
+    cdef f32x16 shifted = fma(held, splat(1.44269504088896340736), magic)
+    cdef f32x16 n = sub(shifted, magic)
+    # log 2 in two parts, the first with few enough digits that n * part is exact.
+    cdef f32x16 r = fnma(n, splat(0.693145751953125), held)
+    r = fnma(n, splat(1.4286068203094172e-06), r)
+    cdef f32x16 p = splat(0.0013951717410236597)
+    p = fma(p, r, splat(0.008369598537683487))
+    p = fma(p, r, splat(0.0416661873459816))
+    p = fma(p, r, splat(0.16666512191295624))
+    p = fma(p, r, splat(0.5))
+    p = fma(p, mul(r, r), r)
+    # 2^(n - 1) twice, as n may be 128. The low byte of magic's bits is 0, so 126 is the bias.
+    cdef f32x16 power = from_bits(shift_23(iadd(bits(shifted), isplat(126))))
+    p = fma(p, power, power)
+    return select_lt(x, splat(-86.6), zero(), add(p, p))
+
+
+# At most 3 ulp. An odd polynomial near 0, where 1 - 2 / (e^2x + 1) cancels.
+cdef inline f32x16 tanh_(f32x16 x) noexcept nogil:
+    cdef f32x16 a = max_(sub(zero(), x), x)
+    cdef f32x16 one = splat(1.0)
+    cdef f32x16 far = sub(one, div(splat(2.0), add(exp_(add(a, a)), one)))
+    far = select_lt(x, zero(), sub(zero(), far), far)
+    cdef f32x16 z = mul(x, x)
+    cdef f32x16 p = splat(-0.006653567310422659)
+    p = fma(p, z, splat(0.021301699802279472))
+    p = fma(p, z, splat(-0.05389996990561485))
+    p = fma(p, z, splat(0.13332970440387726))
+    p = fma(p, z, splat(-0.333333283662796))
+    return select_lt(a, splat(0.5), fma(p, mul(z, x), x), far)
+
+
+# At most 3 ulp. An odd polynomial near 0, and 1 - exp(-q(|x|)) with q = -log(erfc) beyond.
+cdef inline f32x16 erf_(f32x16 x) noexcept nogil:
+    cdef f32x16 a = min_(splat(4.0), max_(sub(zero(), x), x))  # erf(4) is 1 in float32
+    cdef f32x16 q = splat(-0.00019718262774404138)
+    q = fma(q, a, splat(0.003055615583434701))
+    q = fma(q, a, splat(-0.022277116775512695))
+    q = fma(q, a, splat(0.10403741896152496))
+    q = fma(q, a, splat(0.6370596885681152))
+    q = fma(q, a, splat(1.1277495622634888))
+    q = fma(q, a, splat(0.0001774872507667169))
+    cdef f32x16 far = sub(splat(1.0), exp_(sub(zero(), q)))
+    far = select_lt(x, zero(), sub(zero(), far), far)
+    cdef f32x16 z = mul(a, a)
+    cdef f32x16 p = splat(8.538835390936583e-05)
+    p = fma(p, z, splat(-0.0008181926095858216))
+    p = fma(p, z, splat(0.005204435903578997))
+    p = fma(p, z, splat(-0.026860753074288368))
+    p = fma(p, z, splat(0.11283719539642334))
+    p = fma(p, z, splat(-0.37612634897232056))
+    p = fma(p, z, splat(1.128379225730896))
+    return select_lt(a, splat(0.9), mul(p, x), far)
