@@ -31,6 +31,12 @@ if [ ! -d "$source" ]; then
     rm -r "$folder/llama_cpp_python-$version"
 fi
 
+# GCC 12 takes the tile configuration for unread and drops its stores (its ldtilecfg names 8 bytes
+# of 64 as read), and llama.cpp then dies of an illegal instruction where it uses AMX.
+tiles="$source/ggml/src/ggml-cpu/amx/mmq.cpp"
+grep -q '"r"(&tc)' "$tiles" || sed -i \
+    's|^    _tile_loadconfig(&tc);|    __asm__ volatile("" :: "r"(\&tc) : "memory");\n&|' "$tiles"
+
 # shellcheck disable=SC2086  # the flags are several words
 cmake -S "$source" -B "$folder/$variant" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DBUILD_SHARED_LIBS=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF $flags

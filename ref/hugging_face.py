@@ -17,7 +17,7 @@ import transformers
 from numpy.typing import NDArray
 
 from ref.quantise import Floats
-from ref.tiny import Llama3Scaling, Tiny, tensors
+from ref.tiny import Llama3Scaling, Tiny, stored
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -102,8 +102,8 @@ def _order(tiny: Tiny, heads: int) -> NDArray[np.int64]:
     return rows.reshape(heads, 2, tiny.head_dim // 2).swapaxes(1, 2).reshape(-1)
 
 
-def build(tiny: Tiny) -> Any:
-    """The transformers model, float32, eager attention, with the file's numbers."""
+def build(tiny: Tiny, form: str = "F32") -> Any:
+    """The transformers model, float32, eager attention, with the numbers of a file in `form`."""
     model_class = getattr(transformers, ARCHITECTURES[tiny.family])
     settings = {key: value for key, value in config(tiny).items() if key != "architectures"}
     made = model_class(model_class.config_class(**settings, attn_implementation="eager"))
@@ -111,7 +111,7 @@ def build(tiny: Tiny) -> Any:
     state = made.state_dict()
     names = _modules(tiny)
     filled = {"lm_head.weight"} if tiny.tied else set()
-    for name, values in tensors(tiny):
+    for name, values in stored(tiny, form):
         if name == "rope_freqs.weight":
             continue  # transformers derives them from the config
         base, kind = name.rsplit(".", 1)
@@ -135,9 +135,9 @@ def build(tiny: Tiny) -> Any:
     return made
 
 
-def run(tiny: Tiny, ids: list[int]) -> dict[str, Floats]:
+def run(tiny: Tiny, ids: list[int], form: str = "F32") -> dict[str, Floats]:
     """Every waypoint of one pass over ids, each [positions, elements], logits included."""
-    model = build(tiny)
+    model = build(tiny, form)
     seen: dict[str, Floats] = {}
 
     def keep(name: str, value: torch.Tensor) -> None:

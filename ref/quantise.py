@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import gguf
 import numpy as np
+from gguf.quants import dequantize as gguf_dequantize
 from gguf.quants import quantize as gguf_quantize
 from numpy.typing import NDArray
 
@@ -186,3 +187,9 @@ def quantise(x: Floats, name: str) -> Bytes:
     if name == "F32":
         return np.ascontiguousarray(x, "<f4").view(np.uint8)
     return np.ascontiguousarray(gguf_quantize(x, number)).view(np.uint8).reshape(len(x), -1)
+
+
+def dequantise(x: Bytes, name: str) -> Floats:
+    """What bytes [rows, bytes of a row] of the ggml format `name` stand for, by `gguf`."""
+    made: Floats = gguf_dequantize(x, gguf.GGMLQuantizationType[name]).astype(np.float32)
+    return made.reshape(len(x), -1)

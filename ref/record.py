@@ -75,9 +75,14 @@ def _peer_logits(peer: Path, model: Path, ids: list[int], vocab: int, kv: str) -
 def closeness(peer: Path) -> None:
     """closeness.npz with the ids and transformers' logits; closeness.json with the divergences.
 
-    The divergence is KL(transformers || llama.cpp), the mean over all positions, with the
-    original float32 numbers in transformers. llama.cpp runs twice: as it comes (keys and values
-    in half precision, flash attention), and with both in float32, the nearest it gets.
+    For each model and format, as means over all positions of KL(transformers || llama.cpp):
+
+        f16, f32    from the model's original float32 numbers: what the format costs, and the engine
+        own_f16,    from the numbers that the file holds: what the engine adds of its own
+        own_f32
+
+    llama.cpp runs twice: f16 is as it comes, with keys and values in half precision and flash
+    attention; f32 has them in float32 and no flash attention, the nearest it gets.
     """
     from ref import hugging_face
 
@@ -87,17 +92,20 @@ def closeness(peer: Path) -> None:
         for name in tiny.WIDE:
             model = tiny.TINY[name]
             ids = tiny.prompt(model, CLOSENESS_POSITIONS)
-            logits = hugging_face.run(model, ids)["logits"]
-            arrays[f"{name}/ids"], arrays[f"{name}/logits"] = np.array(ids, np.int32), logits
+            original = hugging_face.run(model, ids)["logits"]
+            arrays[f"{name}/ids"], arrays[f"{name}/logits"] = np.array(ids, np.int32), original
             found[name] = {}
             for form in tiny.FORMATS:
                 path = Path(folder) / f"{name}-{form}.gguf"
                 row: dict[str, Any] = {"checksum": tiny.write(model, path, form)}
+                same = hugging_face.run(model, ids, form)["logits"]
                 for kv in ("f16", "f32"):
                     theirs = _peer_logits(peer, path, ids, model.vocab, kv)
-                    row[kv] = divergence(logits, theirs)
+                    row[kv] = divergence(original, theirs)
+                    row[f"own_{kv}"] = divergence(same, theirs)
                 found[name][form] = row
-                print(f"{name} {form}: f16 {row['f16']:.3e}, f32 {row['f32']:.3e}", flush=True)
+                numbers = ", ".join(f"{k} {v:.2e}" for k, v in row.items() if k != "checksum")
+                print(f"{name} {form}: {numbers}", flush=True)
                 path.unlink()
     np.savez_compressed(RECORDINGS / "closeness.npz", **arrays)
     (RECORDINGS / "closeness.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -19,7 +19,7 @@ import gguf
 import numpy as np
 
 from ref import vocabulary
-from ref.quantise import Floats, quantise
+from ref.quantise import Floats, dequantise, quantise
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,13 @@ def tensors(tiny: Tiny) -> Iterator[tuple[str, Floats]]:
         yield matrix("output.weight", tiny.vocab, tiny.hidden, 2.0)
     if isinstance(tiny.scaling, Llama3Scaling):
         yield "rope_freqs.weight", rope_factors(tiny)
+
+
+def stored(tiny: Tiny, form: str) -> Iterator[tuple[str, Floats]]:
+    """The tensors as a file of the format `form` holds them: matrices rounded, vectors not."""
+    for name, values in tensors(tiny):
+        rounded = values.ndim == 2 and form != "F32"
+        yield name, dequantise(quantise(values, form), form) if rounded else values
 
 
 def rope_factors(tiny: Tiny) -> Floats:

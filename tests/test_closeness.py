@@ -1,0 +1,84 @@
+"""Quantised tiny models: golem's logits are at least as close to transformers' as llama.cpp's.
+
+The measure is KL(transformers || engine), the mean over 64 positions, and the recordings hold
+llama.cpp's on the very same numbers (`python -m ref.record closeness`). Measured twice:
+
+- from the model's original float32 numbers. Nearly all of that distance is the format's rounding,
+  which both engines share; their own errors add to it or take from it by chance. llama.cpp against
+  itself, with other precision of keys and values, moves by up to CHANCE.
+- from the numbers that the file holds, where only the engine's own error is left. Here golem's
+  `reference`, which the waypoints hold to transformers, stands for transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golem_core.trace import trace
+
+from ref import tiny
+from ref.compare import divergence
+from ref.replay import open_model
+
+RECORDINGS = Path(__file__).parent / "recordings"
+PEER = json.loads((RECORDINGS / "closeness.json").read_text())
+CHANCE = 0.03
+
+
+def logits(path, ids, device, kv):
+    weights, model = open_model(path)
+    with weights:
+        found = trace(
+            model, weights, ids, device=device, names=["logits"], every_logit=True, kv=kv
+        )
+    return found["logits"]
+
+
+@pytest.fixture(scope="module")
+def measured(tiny_file):
+    """For a format: golem's and llama.cpp's divergences, the mean over the three families."""
+    made = {}
+
+    def measure(form):
+        if form in made:
+            return made[form]
+        rows = []
+        with np.load(RECORDINGS / "closeness.npz") as recording:
+            for name in tiny.WIDE:
+                path, checksum = tiny_file(name, form)
+                peer = PEER[name][form]
+                assert checksum == peer["checksum"], f"{name} is written with other numbers"
+                ids, original = recording[f"{name}/ids"], recording[f"{name}/logits"]
+                ours = logits(path, ids, "cpu", "f16")
+                same = logits(path, ids, "reference", "f32")
+                rows.append(
+                    {
+                        "original": divergence(original, ours),
+                        "original peer": peer["f16"],
+                        "own": divergence(same, ours),
+                        "own peer": peer["own_f16"],
+                        "reference": divergence(original, same),
+                        "reference peer": peer["f32"],
+                    }
+                )
+                path.unlink()
+        made[form] = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+        return made[form]
+
+    return measure
+
+
+@pytest.mark.parametrize("form", tiny.FORMATS)
+def test_logits_are_as_close_to_the_original_as_the_peers(form, measured):
+    row = measured(form)
+    print({key: f"{value:.3e}" for key, value in row.items()})
+    assert row["original"] <= row["original peer"] * (1 + CHANCE)
+
+
+@pytest.mark.parametrize("form", tiny.FORMATS)
+def test_the_engine_adds_no_more_error_than_the_peer(form, measured):
+    row = measured(form)
+    assert row["own"] <= row["own peer"]
