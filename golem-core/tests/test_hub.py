@@ -17,6 +17,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+
 from golem_core import hub, hub_fetch
 from golem_core.errors import BadRequest, BadWeights, NotFound
 
@@ -67,7 +68,8 @@ def wheel(
         for path, data in [*files.items(), *((k, v.encode()) for k, v in texts.items())]:
             archive.writestr(path, data)
             total = hashlib.sha256(data + b"!" * lie).digest()
-            record += f"{path},sha256={base64.urlsafe_b64encode(total).rstrip(b'=').decode()},{len(data)}\n"
+            text = base64.urlsafe_b64encode(total).rstrip(b"=").decode()
+            record += f"{path},sha256={text},{len(data)}\n"
         archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
 
 
@@ -96,7 +98,7 @@ def test_a_reference_is_read(text: str, kind: str, name: str, detail: str | None
     "text", ["hf:repo", "hf:a/b/c", "hf:a/b:", "pypi:", "pypi:a b", "pypi:a=1"]
 )
 def test_a_reference_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(BadRequest, match="is not (hf|pypi):"):
+    with pytest.raises(BadRequest, match=r"is not (hf|pypi):"):
         hub.parse(text)
 
 
@@ -241,9 +243,9 @@ def test_two_models_of_one_name(tmp_path: Path, model: bytes) -> None:
 def test_what_is_not_there(tmp_path: Path, model: bytes) -> None:
     (tmp_path / "smollm.gguf").write_bytes(model)
     hub.pull(str(tmp_path / "smollm.gguf"))
-    with pytest.raises(NotFound, match="is named smolm; did you mean smollm\\?"):
+    with pytest.raises(NotFound, match=r"is named smolm; did you mean smollm\?"):
         hub.resolve("smolm")
-    with pytest.raises(NotFound, match="no file ./smolm.gguf; did you mean smollm\\?"):
+    with pytest.raises(NotFound, match=r"no file \./smolm\.gguf; did you mean smollm\?"):
         hub.resolve("./smolm.gguf")
     with pytest.raises(NotFound, match="no pulled model is named other"):
         hub.remove("other")
@@ -394,4 +396,13 @@ def test_hugging_face_does_not_have_it(serve: Callable[..., Hub], tmp_path: Path
     done = golem(serve({}), tmp_path, "pull", "hf:owner/other")
     assert done.returncode == 3
     assert done.stderr.startswith("golem: hf:owner/other: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_hugging_face_cannot_be_reached(serve: Callable[..., Hub], tmp_path: Path) -> None:
+    server = serve({})
+    server.server_address = ("127.0.0.1", 9)  # discard: nobody listens
+    done = golem(server, tmp_path, "pull", "hf:owner/repo")
+    assert done.returncode == 3
+    assert "hf:owner/repo could not be fetched: " in done.stderr
     assert "Traceback" not in done.stderr

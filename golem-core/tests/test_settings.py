@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from golem_core.errors import BadRequest
 from golem_core.settings import SETTINGS, Settings, config_path
 
@@ -87,7 +88,7 @@ def test_a_type_that_toml_has_and_the_setting_does_not(tmp_path: Path) -> None:
 def test_golem_config_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "other.toml"
     environ = {"GOLEM_CONFIG": str(path)}
-    with pytest.raises(BadRequest, match="GOLEM_CONFIG names .*, which is not a file"):
+    with pytest.raises(BadRequest, match=r"GOLEM_CONFIG names .*, which is not a file"):
         Settings({}, environ)
     path.write_text("seed = 7\n")
     assert config_path(environ) == path

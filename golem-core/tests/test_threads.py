@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from golem_core.errors import BadRequest
 from golem_core.threads import choose
 

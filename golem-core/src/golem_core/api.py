@@ -16,23 +16,47 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from golem_core.errors import BadRequest, Unsupported
+from golem_core.errors import Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
+    from typing_extensions import Unpack
 
     from golem_core.engine import Engine, Stream, Timings
     from golem_core.model import Generator
-    from golem_core.sampling import Sampling
     from golem_core.text import Template, Tokenizer
     from golem_core.weights import Weights
 
-__all__ = ["Answer", "Completion", "LanguageModel", "Message", "load"]
+__all__ = ["Answer", "Completion", "GenerateOptions", "LanguageModel", "Message", "load"]
 
 Message = Mapping[str, Any]
 """One turn: ``{"role": "user", "content": "…"}``; roles are system, user and assistant."""
+
+
+class GenerateOptions(TypedDict, total=False):
+    """How an answer is drawn; what is left out, or None, is as the file recommends.
+
+    max_tokens  the most tokens of the answer; None: until it ends or the context is full
+    stop        up to four texts that end the answer and are no part of it
+
+    The rest are the fields of `golem_core.sampling.Sampling`.
+    """
+
+    max_tokens: int | None
+    stop: str | Sequence[str] | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    repeat_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    penalty_window: int | None
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
 
 
 @dataclass(frozen=True)
@@ -117,61 +141,61 @@ class LanguageModel:
 
     # Asking
 
-    def generate(self, prompt: str | Sequence[int], **options: Any) -> Answer:
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        special: bool = False,
+        **options: Unpack[GenerateOptions],
+    ) -> Answer:
         """Continues a text, with no chat template.
 
         `prompt` is text, to which the special tokens that the file asks for are added, or token
-        ids, which are taken as they are. The options are those of `chat` and ``special=True``,
-        which lets control tokens be written in the text. Raises `BadRequest` for an option out
-        of its range and `ContextFull` for a prompt that does not fit.
+        ids, which are taken as they are. With `special`, control tokens written out in the text
+        become their ids. Raises `BadRequest` for an option out of its range and `ContextFull`
+        for a prompt that does not fit.
         """
-        special = bool(options.pop("special", False))
         ids = self.tokenize(prompt, special=special) if isinstance(prompt, str) else list(prompt)
         return self._submit(ids, options)
 
-    def chat(self, messages: str | Sequence[Message], **options: Any) -> Answer:
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        template: Mapping[str, Any] | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Answer:
         """Answers a conversation by the file's chat template; text alone is one user's turn.
 
-        Options: max_tokens (int or None), stop (a string or up to four), and every field of
-        `golem_core.sampling.Sampling`: temperature, top_k, top_p, min_p, typical_p,
-        repeat_penalty, frequency_penalty, presence_penalty, penalty_window, logit_bias, seed.
-        What is left out is the file's own recommendation. ``template`` is a mapping of further
-        variables for the template. Raises `Unsupported` where the file has no template,
-        otherwise as `generate`.
+        `template` has further variables for the template. Raises `Unsupported` where the file
+        has none, otherwise as `generate`.
         """
-        variables = options.pop("template", None)
-        ids = self.chat_ids(messages, **(variables or {}))
-        return self._submit(ids, options)
+        return self._submit(self.chat_ids(messages, **(template or {})), options)
 
     def complete(
-        self, prompt: str | Sequence[int] | Sequence[Message], **options: Any
+        self, prompt: str | Sequence[int] | Sequence[Message], **options: Unpack[GenerateOptions]
     ) -> Completion:
-        """The whole answer at once: text is continued as by `generate`, messages by `chat`."""
-        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
+        """The whole answer at once: text and ids are continued, messages are answered."""
+        if not isinstance(prompt, str) and len(prompt) and isinstance(prompt[0], Mapping):
             return self.chat(prompt, **options).complete()  # type: ignore[arg-type]
         return self.generate(prompt, **options).complete()  # type: ignore[arg-type]
 
-    def _submit(self, ids: list[int], options: dict[str, Any]) -> Answer:
+    def _submit(self, ids: list[int], options: Mapping[str, Any]) -> Answer:
         from golem_core.engine import Request
+        from golem_core.sampling import Sampling
 
-        if not ids:
-            raise BadRequest("the prompt is empty, and the file adds no token of its own", "prompt")
-        stop = options.pop("stop", None) or ()
+        drawn = dict(options)
+        max_tokens, stop = drawn.pop("max_tokens", None), drawn.pop("stop", None) or ()
+        sampling = Sampling.from_metadata(self.weights.metadata, **drawn)
         stream = self.engine.submit(
             Request(
                 prompt_ids=ids,
-                max_tokens=options.pop("max_tokens", None),
+                max_tokens=max_tokens,
                 stop=stop if isinstance(stop, str) else tuple(stop),
-                sampling=self.sampling(**options),
+                sampling=sampling,
             )
         )
         return Answer(stream, ids)
-
-    def sampling(self, **options: Any) -> Sampling:
-        """The file's recommended sampling with `options` laid over it."""
-        from golem_core.sampling import Sampling
-
-        return Sampling.from_metadata(self.weights.metadata, **options)
 
     # Text and ids
 
@@ -181,7 +205,7 @@ class LanguageModel:
         With `special`, control tokens that are written out in the text become their ids;
         otherwise no text can. Raises `BadRequest` for what is not text (a lone surrogate).
         """
-        return self.tokenizer.encode(whole_text(text), special=special, bos=self.tokenizer.add_bos)
+        return self.tokenizer.encode(text, special=special, bos=True)
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of ids; bytes that are no character become U+FFFD."""
@@ -195,11 +219,8 @@ class LanguageModel:
                 "use generate, or --raw on the command line"
             )
         turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        for turn in turns:
-            if isinstance(turn.get("content"), str):
-                whole_text(turn["content"])
         pieces = self.template.render(list(turns), **variables)
-        return self.tokenizer.encode_marked(pieces)
+        return self.tokenizer.encode_marked(pieces, bos=True)
 
     # The rest
 
@@ -260,17 +281,15 @@ def load(
     Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory`,
     `DeviceError` and `BadRequest`, all of them `GolemError`.
     """
-    from golem_core import hub, plugins
+    from golem_core import hub
     from golem_core.engine import start_engine
-    from golem_core.model import Options
     from golem_core.threads import choose
     from golem_core.weights import open_weights
 
     workers = choose(threads).count
     weights = open_weights(hub.resolve(str(reference), say=say))
     try:
-        kind = plugins.find(weights.architecture)
-        model = kind.open(weights, Options())
+        model = open_generator(weights)
         tokenizer = model.tokenizer(weights)
         engine = start_engine(
             model,
@@ -287,13 +306,19 @@ def load(
         raise
 
 
-def whole_text(text: str) -> str:
-    """`text`, unless it cannot be written as UTF-8."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise BadRequest(
-            f"the text is not Unicode: it has half of a surrogate pair at character {error.start}",
-            "prompt",
-        ) from None
-    return text
+def open_generator(weights: Weights) -> Generator:
+    """The model of a file, by the plugin that claims its architecture; nothing is computed.
+
+    Raises `UnknownArchitecture`, `Unsupported` also for a plugin that writes no text, and
+    `BadWeights`.
+    """
+    from golem_core import plugins
+    from golem_core.model import Generator, Options
+
+    kind = plugins.find(weights.architecture)
+    if not issubclass(kind, Generator):
+        raise Unsupported(
+            f"{weights.architecture!r} is run by {kind.__module__}.{kind.__qualname__}, which "
+            f"writes no text ({weights.path})"
+        )
+    return kind.open(weights, Options())

@@ -29,6 +29,7 @@ Say = Callable[[str], None]
 
 _CHUNK = 1 << 20
 _GGUF = b"GGUF"
+_TRANSPORTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3"}
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,11 @@ def from_hugging_face(reference: Reference, sha256: str | None, say: Say) -> Fou
             paths.append(Path(hf_hub_download(repo, file, revision=info.sha)))
     except HfHubHTTPError as error:
         raise NotFound(f"{reference.text}: {str(error).strip().splitlines()[-1]}") from None
-    except (LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:
+        # The errors of a connection are classes of whichever HTTP library that one uses.
+        ours = isinstance(error, (LocalEntryNotFoundError, OSError))
+        if not ours and type(error).__module__.partition(".")[0] not in _TRANSPORTS:
+            raise
         raise NotFound(f"{reference.text} could not be fetched: {error}") from None
     for file, path in zip(files, paths, strict=True):
         if sums[file] is not None and digest(path) != sums[file]:

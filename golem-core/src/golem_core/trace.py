@@ -40,6 +40,8 @@ def trace(
     """
     if not len(ids):
         raise BadRequest("there is nothing to trace: the prompt has no token", "prompt")
+    if not 0 <= min(ids) <= max(ids) < model.vocab:
+        raise BadRequest(f"the prompt has a token outside 0 to {model.vocab - 1}", "prompt")
     graph = Graph(weights)
     graph.result = model.forward(graph)
     known = graph.named()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -173,21 +172,21 @@ def _result(model: str, done: Completion) -> dict[str, Any]:
         "prompt_ids": done.prompt_ids,
         "finish_reason": done.finish_reason,
         "seed": done.seed,
-        "timings": asdict(done.timings),
+        "timings": done.timings,
     }
 
 
 def rates(done: Completion) -> str:
     """One line of what an answer cost."""
     t = done.timings
-    read = t.prompt_tokens - t.cached_tokens
-    parts = [f"read {read} tokens in {t.prompt_seconds:.2f} s"]
-    if t.prompt_seconds > 0:
-        parts[0] += f" ({read / t.prompt_seconds:.0f}/s)"
-    if t.cached_tokens:
-        parts.append(f"{t.cached_tokens} known already")
-    parts.append(f"wrote {t.generated} in {t.seconds:.2f} s")
-    if t.seconds > 0 and t.generated > 1:
+    read, wrote = t["prompt_tokens"] - t["cached_tokens"], t["generated_tokens"]
+    parts = [f"read {read} tokens in {t['prompt_seconds']:.2f} s"]
+    if t["prompt_seconds"] > 0:
+        parts[0] += f" ({read / t['prompt_seconds']:.0f}/s)"
+    if t["cached_tokens"]:
+        parts.append(f"{t['cached_tokens']} known already")
+    parts.append(f"wrote {wrote} in {t['generate_seconds']:.2f} s")
+    if t["generate_seconds"] > 0 and wrote > 1:
         # The first token comes out of reading the prompt.
-        parts[-1] += f" ({(t.generated - 1) / t.seconds:.1f}/s)"
+        parts[-1] += f" ({(wrote - 1) / t['generate_seconds']:.1f}/s)"
     return ", ".join(parts)

@@ -83,13 +83,11 @@ def _model(weights: Weights) -> dict[str, Any]:
 
     A file that nothing here runs is described all the same, with the reason.
     """
-    from golem_core import plugins
+    from golem_core.api import open_generator
     from golem_core.graph import Graph
-    from golem_core.model import Options
 
     try:
-        kind = plugins.find(weights.architecture)
-        model = kind.open(weights, Options())
+        model = open_generator(weights)
         graph = Graph(weights)
         graph.result = model.forward(graph)
     except GolemError as error:
@@ -104,7 +102,7 @@ def _model(weights: Weights) -> dict[str, Any]:
         needs.append({**row, "total": weights.nbytes + kept})
     return {
         "runs": True,
-        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "context": model.context,
         "vocabulary": model.vocab,
         "memory": needs,

@@ -21,9 +21,9 @@ from golem_core.errors import BadRequest, NotFound
 
 FIRST = 4  # values shown of each waypoint
 
-# The arrays of a recording beside the waypoints, which stand there by their names: only some rows
-# of each may have been kept, and then the largest magnitude over all of them is kept too.
-IDS, ROWS, PEAK = "in/ids", "in/rows", "peak/"
+# The arrays of a recording beside the waypoints, which stand there by their names: the prompt, the
+# rows that were kept of each, their names, and the largest magnitude of each over all rows.
+IDS, ROWS, NAMES, PEAKS = "in/ids", "in/rows", "in/names", "in/peaks"
 
 
 @click.command()
@@ -34,6 +34,12 @@ IDS, ROWS, PEAK = "in/ids", "in/rows", "peak/"
     "--against", metavar="FILE", help="A recording (.npz): reads its prompt, prints differences."
 )
 @click.option("--save", metavar="FILE", help="Write the values to a .npz as a recording.")
+@click.option(
+    "--kv",
+    type=click.Choice(["f16", "f32"]),
+    default="f16",
+    help="The type that keys and values are kept in; answers are drawn with f16.",
+)
 @as_json
 @setting_options("device", "threads")
 def command(
@@ -42,6 +48,7 @@ def command(
     only: tuple[str, ...],
     against: str | None,
     save: str | None,
+    kv: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -55,17 +62,16 @@ def command(
         raise click.UsageError("give either -p TEXT or --against FILE, whose prompt is used")
     settings = effective(options)
     recording = _recording(against) if against is not None else None
-    from golem_core import api, hub, plugins, threads, trace
-    from golem_core.model import Options
+    from golem_core import api, hub, threads, trace
     from golem_core.weights import open_weights
 
     with open_weights(hub.resolve(model, say=note)) as weights:
-        opened = plugins.find(weights.architecture).open(weights, Options())
+        opened = api.open_generator(weights)
         tokenizer = opened.tokenizer(weights)
         if recording is not None:
             ids = [int(i) for i in recording[IDS]]
         else:
-            ids = tokenizer.encode(api.whole_text(prompt or ""), bos=tokenizer.add_bos)
+            ids = tokenizer.encode(prompt or "", bos=True)
         names = _names(opened, weights, only, recording)
         values = trace.trace(
             opened,
@@ -75,6 +81,7 @@ def command(
             threads=threads.choose(settings["threads"]).count,
             names=names,
             every_logit=recording is not None or save is not None,
+            kv=kv,
         )
     if save is not None:
         _write(save, ids, values)
@@ -101,8 +108,8 @@ def _recording(path: str) -> dict[str, Any]:
             found = dict(file)
     except (ValueError, OSError) as error:
         raise BadRequest(f"{path} is not a recording: {error}") from None
-    for key in (IDS, ROWS):
-        if key not in found or found[key].ndim != 1 or found[key].dtype.kind not in "iu":
+    for key, kinds in ((IDS, "iu"), (ROWS, "iu"), (NAMES, "U"), (PEAKS, "f")):
+        if key not in found or found[key].ndim != 1 or found[key].dtype.kind not in kinds:
             raise BadRequest(f"{path} is not a recording: it has no list {key}")
     if not len(found[IDS]) or not all(0 <= row < len(found[IDS]) for row in found[ROWS]):
         raise BadRequest(f"{path} is not a recording: its rows are none of its ids")
@@ -113,9 +120,14 @@ def _write(path: str, ids: list[int], values: dict[str, Any]) -> None:
     """A recording: the prompt's ids, which rows were kept, and each waypoint with its peak."""
     import numpy as np
 
-    arrays = {IDS: np.asarray(ids, np.int32), ROWS: np.arange(len(ids), dtype=np.int32), **values}
-    peaks = {PEAK + name: np.abs(value).max() for name, value in values.items()}
-    np.savez_compressed(path, **arrays, **peaks)
+    arrays: dict[str, Any] = {
+        IDS: np.asarray(ids, np.int32),
+        ROWS: np.arange(len(ids), dtype=np.int32),
+        NAMES: np.array(list(values)),
+        PEAKS: np.array([np.abs(value).max() for value in values.values()], np.float32),
+        **values,
+    }
+    np.savez_compressed(path, **arrays)
 
 
 def _names(
@@ -132,7 +144,7 @@ def _names(
         name
         for name in graph.named()
         if (not only or any(fnmatch(name, pattern) for pattern in only))
-        and (recording is None or name in recording)
+        and (recording is None or name in set(recording[NAMES]))
     ]
     if not names:
         raise BadRequest(
@@ -160,7 +172,7 @@ def _row(name: str, value: Any, recording: dict[str, Any] | None) -> dict[str, A
             raise BadRequest(
                 f"{name} is {list(expected.shape)} in the recording and {list(kept.shape)} here"
             )
-        peak = float(recording.get(PEAK + name, np.abs(expected).max())) or 1.0
+        peak = float(recording[PEAKS][list(recording[NAMES]).index(name)]) or 1.0
         row["difference"] = float(np.abs(expected.reshape(kept.shape) - kept).max()) / peak
     return row
 
