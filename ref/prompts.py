@@ -76,9 +76,7 @@ CHATML = (
     "<|im_start|>system\nYou are a careful assistant who answers briefly.<|im_end|>\n"
     "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n"
 )
-TURNS = (
-    "<start_of_turn>user\nWhy is the sky blue?<end_of_turn>\n<start_of_turn>model\n"
-)
+TURNS = "<start_of_turn>user\nWhy is the sky blue?<end_of_turn>\n<start_of_turn>model\n"
 
 _COMMON = (
     Prompt("word", "Once"),

@@ -34,7 +34,7 @@ ROWS = np.array([0, 7, 16, 31, 32, 47], np.int32)
 POSITIONS = 48
 CLOSENESS_POSITIONS = 64
 GREEDY_TOKENS = 64
-THREADS = 2
+THREADS = 1
 
 
 def waypoints() -> None:
@@ -148,7 +148,9 @@ def greedy(peer: Path, weights: Path) -> None:
                     "gaps": [round(float(word), 4) for word in words[1::2]],
                 }
             )
-            print(f"{file_name} {prompt.name}: {len(ids)} tokens, least gap {min(rows[-1]['gaps'])}")
+            print(
+                f"{file_name} {prompt.name}: {len(ids)} tokens, least gap {min(rows[-1]['gaps'])}"
+            )
         digest = hashlib.sha256(model.read_bytes()).hexdigest()
         recording = {"file": file_name, "sha256": digest, "prompts": rows}
         packed = gzip.compress(json.dumps(recording, ensure_ascii=False).encode(), mtime=0)
@@ -158,7 +160,9 @@ def greedy(peer: Path, weights: Path) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m ref.record", description=__doc__)
-    parser.add_argument("what", nargs="+", choices=["waypoints", "closeness", "greedy", "converter"])
+    parser.add_argument(
+        "what", nargs="+", choices=["waypoints", "closeness", "greedy", "converter"]
+    )
     parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs and `peer`")
     parser.add_argument("--weights", type=Path, help="folder of the real models")
     parser.add_argument("--llama-cpp", type=Path, help="the checkout, for its converter")

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 
 import numpy as np
+
 from golem_core import plugins
 from golem_core.graph import PAGE, Graph, compile
 from golem_core.graph.program import Batch
 from golem_core.model import Generator, Options
 from golem_core.weights import Weights, open_weights
-
 from ref.quantise import Floats
 
 

@@ -10,10 +10,12 @@ import gguf
 
 GEMMA_BOS = 2
 
-WORDS = (
-    "the of and to in is that it was for on are as with his they at be this from have or by one "
-    "had not but what all were when we there can an your which their said if do will each about"
-).split()
+WORDS = [
+    "the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "as", "with",
+    "his", "they", "at", "be", "this", "from", "have", "or", "by", "one", "had", "not", "but",
+    "what", "all", "were", "when", "we", "there", "can", "an", "your", "which", "their", "said",
+    "if", "do", "will", "each", "about",
+]  # fmt: skip
 
 BPE_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SPM_SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>")

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golem_core.trace import trace
-
 from ref import tiny
 from ref.compare import divergence
 from ref.replay import open_model
+
+from golem_core.trace import trace
 
 RECORDINGS = Path(__file__).parent / "recordings"
 PEER = json.loads((RECORDINGS / "closeness.json").read_text())
@@ -31,9 +31,7 @@ CHANCE = 0.03
 def logits(path, ids, device, kv):
     weights, model = open_model(path)
     with weights:
-        found = trace(
-            model, weights, ids, device=device, names=["logits"], every_logit=True, kv=kv
-        )
+        found = trace(model, weights, ids, device=device, names=["logits"], every_logit=True, kv=kv)
     return found["logits"]
 
 

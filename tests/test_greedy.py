@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golem_core.engine import Request, start_engine
-from golem_core.sampling import Sampling
-
 from ref.prompts import PROMPTS
 from ref.replay import Piece, Replay, open_model
+
+from golem_core.engine import Request, start_engine
+from golem_core.sampling import Sampling
 
 RECORDINGS = Path(__file__).parent / "recordings" / "greedy"
 NEAR = 0.05

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from golem_core.engine import Request, start_engine
-from golem_core.sampling import Sampling
-
 from ref import tiny
 from ref.prompts import PROMPTS
 from ref.replay import Piece, Replay, open_model
+
+from golem_core.engine import Request, start_engine
+from golem_core.sampling import Sampling
 
 LENGTH = 80  # more than two pages, more than a window, no multiple of anything
 PIECES = (1, 7, 32, 512)

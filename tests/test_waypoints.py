@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golem_core.trace import trace
-
 from ref import tiny
 from ref.replay import open_model
+
+from golem_core.trace import trace
 
 RECORDINGS = Path(__file__).parent / "recordings" / "waypoints"
 TOLERANCE = 1e-4  # of the largest magnitude that the waypoint has in any row
