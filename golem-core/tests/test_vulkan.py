@@ -18,9 +18,11 @@ import gguf
 import numpy as np
 import pytest
 
+from golem_core.engine import Engine, Request
 from golem_core.errors import BadRequest, DeviceError, NoMemory, Unsupported
 from golem_core.graph import PAGE, Batch, Graph, Program, Rope, Tensor, compile
 from golem_core.graph.ops import ACTIVATIONS, OPS
+from golem_core.sampling import Sampling
 from golem_core.vulkan import limits, lower, memory
 from golem_core.vulkan.program import WIDTH, Recorded, VulkanProgram
 from golem_core.weights import FORMATS, Weights, open_weights
@@ -407,6 +409,37 @@ def test_logits_do_not_depend_on_company(made: VulkanProgram) -> None:
         parts.insert(at % 8, ((token,), at, (22, 23)))
         logits = made.run(batch(parts, range(8)))
         np.testing.assert_array_equal(logits[at % 8], alone[at])
+
+
+class Letters:
+    """A tokenizer for the engine: every token is a byte, and none ends an answer."""
+
+    end_ids: frozenset[int] = frozenset()
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token])
+
+    def is_control(self, token: int) -> bool:
+        return False
+
+
+@on_device
+def test_the_engine_draws_the_same_ids(tiny: Tiny) -> None:
+    """Five conversations at once in a pool with room for two, so that some are set aside."""
+    random = np.random.default_rng(2)
+    prompts = [random.integers(0, VOCABULARY, size).tolist() for size in (3, 40, 1, 17, 64)]
+    drawn = []
+    for device in ("vulkan", "reference"):
+        program = compile(tiny.graph(), device, outputs=8, pages=(9,))
+        with Engine(program, Letters(), context=128, max_sequences=4) as engine:
+            greedy = Sampling(temperature=0.0)
+            streams = [
+                engine.submit(Request(prompt_ids=ids, max_tokens=24, sampling=greedy))
+                for ids in prompts
+            ]
+            drawn.append([list(stream.result().ids) for stream in streams])
+    assert drawn[0] == drawn[1]
+    assert [len(ids) for ids in drawn[0]] == [24] * 5
 
 
 @on_device

@@ -33,12 +33,14 @@ void main() {
     for (uint r = 0u; r < WIDTH; ++r) sum[r] = 0.0;
     for (uint p = lane; p < pairs; p += 32u) {
         vec2 w = weights(o, inputs, p);
-        for (uint r = 0u; r < n; ++r) {
-            vec2 v = x[r * pairs + p];
-            sum[r] = sum[r] + (w.x * v.x + w.y * v.y);
+        for (uint r = 0u; r < WIDTH; ++r) {   // unrolled, so that the sums stay in registers
+            if (r < n) {
+                vec2 v = x[r * pairs + p];
+                sum[r] = sum[r] + (w.x * v.x + w.y * v.y);
+            }
         }
     }
-    for (uint r = 0u; r < n; ++r) sums[r][lane] = sum[r];
+    for (uint r = 0u; r < WIDTH; ++r) sums[r][lane] = sum[r];
     barrier();
     if (lane >= n) return;
     precise float total = 0.0;
