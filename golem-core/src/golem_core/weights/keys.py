@@ -6,7 +6,7 @@ A plugin's configuration is read through this, so that every message says key, v
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sized
 from typing import TypeVar
 
 from golem_core.errors import BadWeights, Unsupported
@@ -17,7 +17,7 @@ T = TypeVar("T", int, float, str, bool)
 
 
 class Keys:
-    """The metadata of one file below a prefix, which for a model is its architecture.
+    """The metadata of one GGUF file below a prefix, which for a model is its architecture.
 
     ``Keys(weights, "llama").whole("block_count")`` is the value of ``llama.block_count``. Every
     reader takes a default for a key that may be absent; without one an absent key raises
@@ -26,6 +26,11 @@ class Keys:
     """
 
     def __init__(self, weights: Weights, prefix: str) -> None:
+        if weights.container != "gguf":
+            raise Unsupported(
+                f"{weights.path} is {weights.container}, whose keys are not those of GGUF; convert "
+                f"it to GGUF"
+            )
         self.weights = weights
         self.prefix = prefix
 
@@ -66,6 +71,13 @@ class Keys:
         if not math.isfinite(value) or not value > above:
             raise self.bad(key, f"which is not a finite number above {above:g}")
         return float(value)
+
+    def length(self, key: str) -> int:
+        """How many elements an array has."""
+        value = self._value(key, None)
+        if isinstance(value, str) or not isinstance(value, Sized):
+            raise self.bad(key, "which is not an array")
+        return len(value)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A string."""

@@ -1,0 +1,103 @@
+"""What a plugin's class is: the contract between core and an architecture.
+
+A class derives from what it can do (`Generator` writes text). It is made by `open`, which reads the
+geometry from the file and refuses what it does not run; its `forward` records the pass over a
+`Graph`. Nothing in it computes, and nothing in it knows a backend.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from golem_core.errors import Unsupported
+from golem_core.graph.graph import Graph, Tensor, Weight
+from golem_core.weights import Weights
+
+if TYPE_CHECKING:
+    from golem_core.text import Template, Tokenizer
+
+G = TypeVar("G", bound="Generator")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may ask of a model when it is opened.
+
+    Nothing yet. Whatever comes has a default, so that a plugin of today keeps working.
+    """
+
+
+class Model(ABC):
+    """Anything that a file of weights can be opened as."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, weights: Weights, options: Options) -> Model:
+        """Reads the geometry of `weights` and checks every tensor's shape.
+
+        Raises `Unsupported`, naming key, value and what is accepted, for what the class does not
+        run, and `BadWeights` for what cannot be true.
+        """
+
+
+class Generator(Model):
+    """A language model: token ids to the logits of the next token.
+
+    `vocab` is how many logits a row has; `context` is how many positions it was trained for.
+    """
+
+    vocab: int
+    context: int
+
+    @classmethod
+    @abstractmethod
+    def open(cls, weights: Weights, options: Options) -> Generator:
+        """As `Model.open`; ends with ``return model.checked(weights)``."""
+
+    @abstractmethod
+    def forward(self, graph: Graph) -> Tensor:
+        """Records the pass: logits [vocab] of the rows that are wanted (`Graph.pick`).
+
+        Called once for each program, with a new graph over the same weights.
+        """
+
+    def tokenizer(self, weights: Weights) -> Tokenizer:
+        """The tokenizer of `weights`; by default the one that the file describes."""
+        from golem_core.text import Tokenizer
+
+        return Tokenizer.from_weights(weights)
+
+    def template(self, weights: Weights) -> Template | None:
+        """The chat template of `weights`; by default the file's, None if it has none."""
+        from golem_core.text import Template
+
+        return Template.from_weights(weights)
+
+    def checked(self: G, weights: Weights) -> G:
+        """The model itself, once its pass was recorded and has read every tensor of the file.
+
+        A tensor that nothing reads would be an answer computed without it. Raises `Unsupported`
+        naming the first, and what `forward` raises: `BadWeights` for a missing tensor or a shape.
+        """
+        graph = Graph(weights)
+        logits = self.forward(graph)
+        if logits.rows != "m" or logits.shape != (self.vocab,):
+            raise ValueError(
+                f"forward gives {logits.name} {list(logits.shape)} in rows {logits.rows!r}, not "
+                f"logits [{self.vocab}] of the rows that are wanted"
+            )
+        read = {weight.name for op in graph.ops for weight in op.weights}
+        for op in graph.ops:
+            rope = op.attributes.get("rope")
+            if rope is not None and isinstance(rope.factors, Weight):
+                read.add(rope.factors.name)
+        for name in weights.tensors:
+            if name not in read:
+                kind = type(self)
+                raise Unsupported(
+                    f"{name} is a tensor that {kind.__module__}.{kind.__qualname__} does not read, "
+                    f"so it does not run this file ({weights.path})"
+                )
+        return self

@@ -1,0 +1,110 @@
+"""Finds the class that runs an architecture among what is installed.
+
+A distribution claims architectures through the entry point group ``golem.models``: the name is what
+a file declares itself to be, the value a class of `golem_core.model`. Nothing of a plugin is
+imported until a file asks for it. GOLEM_PLUGINS, a list of distributions by comma, leaves out all
+others; empty leaves out all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from golem_core.errors import PluginConflict, UnknownArchitecture
+from golem_core.model import Model
+
+GROUP = "golem.models"
+VARIABLE = "GOLEM_PLUGINS"
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """One architecture that an installed distribution claims.
+
+    target is the class as ``module:name``; error says why it cannot be used, None if it can.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    target: str
+    error: str | None = None
+
+
+def find(architecture: str) -> type[Model]:
+    """The class that runs `architecture`.
+
+    Raises `UnknownArchitecture`, listing what is installed, if nobody claims it, and
+    `PluginConflict` if two do. What the plugin's own import raises passes through: a plugin that is
+    broken is not an unknown architecture.
+    """
+    claims = [point for point in _claims() if point.name == architecture]
+    if not claims:
+        raise UnknownArchitecture(f"no installed plugin runs {architecture!r}; {_installed()}")
+    if len(claims) > 1:
+        raise PluginConflict(_conflict(claims))
+    return _load(claims[0])
+
+
+def installed() -> list[PluginInfo]:
+    """Every claim of every plugin, by name; imports them all, and says of each what fails."""
+    claims = _claims()
+    found = []
+    for point in claims:
+        rivals = [other for other in claims if other.name == point.name]
+        error: str | None = None
+        if len(rivals) > 1:
+            error = _conflict(rivals)
+        else:
+            try:
+                _load(point)
+            except Exception as failure:
+                error = f"{type(failure).__name__}: {failure}"
+        found.append(PluginInfo(point.name, *_origin(point), point.value, error))
+    return found
+
+
+def _claims() -> list[EntryPoint]:
+    """The entry points that GOLEM_PLUGINS leaves, by name and distribution."""
+    points = entry_points(group=GROUP)
+    allowed = os.environ.get(VARIABLE)
+    if allowed is not None:
+        names = {_normal(name) for name in allowed.split(",")}
+        points = [point for point in points if _normal(_origin(point)[0]) in names]  # type: ignore[assignment]
+    return sorted(points, key=lambda point: (point.name, _origin(point)))
+
+
+def _load(point: EntryPoint) -> type[Model]:
+    kind = point.load()
+    if not (isinstance(kind, type) and issubclass(kind, Model)):
+        raise TypeError(f"{point.value} of {_origin(point)[0]} is no class of golem_core.model")
+    return kind
+
+
+def _origin(point: EntryPoint) -> tuple[str, str]:
+    """Name and version of the distribution that an entry point came with."""
+    return (point.dist.name, point.dist.version) if point.dist else ("unknown", "")
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as names are compared (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _conflict(claims: list[EntryPoint]) -> str:
+    names = " and ".join(_origin(point)[0] for point in claims)
+    return (
+        f"{claims[0].name!r} is claimed by {names}; uninstall one, or name those that may load in "
+        f"{VARIABLE}"
+    )
+
+
+def _installed() -> str:
+    claims = [f"{point.name} ({' '.join(_origin(point))})" for point in _claims()]
+    listed = f"installed: {', '.join(claims)}" if claims else "no plugin is installed"
+    if os.environ.get(VARIABLE) is not None:
+        listed += f"; {VARIABLE} is {os.environ[VARIABLE]!r} and leaves out all others"
+    return listed
