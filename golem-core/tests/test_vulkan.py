@@ -465,9 +465,7 @@ def test_a_matrix_larger_than_a_buffer_is_split(
 def test_what_does_not_fit_is_refused_before_an_upload(
     field: str, limit: int, words: str, plain: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = limits.devices()
-    for device in found:
-        object.__setattr__(device, field, limit)
+    found = [replace(device, **{field: limit}) for device in limits.devices()]
     monkeypatch.setattr(memory, "devices", lambda: found)
     uploads: list[np.ndarray] = []
     monkeypatch.setattr(memory.Device, "upload", lambda self, data: uploads.append(data))
@@ -513,7 +511,7 @@ def test_a_device_that_computes_nothing_is_an_error(
 
 @on_device
 def test_there_is_no_such_device(plain: Weights) -> None:
-    with pytest.raises(DeviceError, match=r"no Vulkan device 99; found 0: "):
+    with pytest.raises(DeviceError, match="no Vulkan device 99; found 0: "):
         compile(Tiny(plain).graph(), "vulkan:99")
 
 

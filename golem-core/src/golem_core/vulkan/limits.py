@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 from golem_core.errors import DeviceError
 
@@ -33,9 +34,12 @@ class Limits:
     memory: int  # the largest heap of the device's own
 
 
-def devices() -> list[Limits]:
+@cache
+def devices() -> tuple[Limits, ...]:
     """Every device that the loader finds, in its order, which is Kompute's too.
 
+    Asked once. The instance that answers is kept until the process ends, and the driver with it:
+    NVIDIA's refused to start after being loaded and unloaded some thirty times (580.159).
     Raises `DeviceError` when there is no loader or no driver.
     """
     try:
@@ -50,14 +54,11 @@ def devices() -> list[Limits]:
             f"Vulkan cannot start (vkCreateInstance gave {result}), so no driver is installed; "
             "install your card's, or mesa-vulkan-drivers to run on the processor"
         )
-    try:
-        count = ctypes.c_uint32()
-        loader.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
-        handles = (ctypes.c_void_p * count.value)()
-        loader.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles)
-        return [_limits(loader, ctypes.c_void_p(handle)) for handle in handles[: count.value]]
-    finally:
-        loader.vkDestroyInstance(instance, None)
+    count = ctypes.c_uint32()
+    loader.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
+    handles = (ctypes.c_void_p * count.value)()
+    loader.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles)
+    return tuple(_limits(loader, ctypes.c_void_p(handle)) for handle in handles[: count.value])
 
 
 def _limits(loader: ctypes.CDLL, device: ctypes.c_void_p) -> Limits:
