@@ -29,7 +29,11 @@ def main(names: list[str]) -> int:
         if name not in DISTRIBUTIONS:
             print(f"no distribution {name}; there are {', '.join(DISTRIBUTIONS)}", file=sys.stderr)
             return 2
-        print(wheel(name))
+        try:
+            print(wheel(name))
+        except subprocess.CalledProcessError as error:  # pip has said why
+            print(f"wheels: {name} could not be built", file=sys.stderr)
+            return error.returncode
     return 0
 
 

@@ -166,6 +166,7 @@ def test_ctrl_c_at_the_prompt(monkeypatch, capsys) -> None:
     pressed = KeyboardInterrupt
     lines = [pressed("half a line"), pressed(""), pressed("")]
     assert converse(monkeypatch, ScriptedModel(), *lines) == 130
+    assert capsys.readouterr().err.count("once more leaves") == 1
     lines = [pressed(""), "/help", pressed(""), pressed("")]  # help in between: not twice
     assert converse(monkeypatch, ScriptedModel(), *lines) == 130
     assert capsys.readouterr().err.count("once more leaves") == 2

@@ -145,7 +145,7 @@ def test_wrong_usage(scripted, monkeypatch, capsys, piped, arguments, message) -
         (NotFound("no file m"), 3, "golem: no file m\n"),
         (NoMemory("2 GB are needed, 1 GB is there"), 4, "golem: 2 GB are needed, 1 GB is there\n"),
         (MemoryError(), 4, "golem: out of memory\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "\n"),  # ends the line that ^C stands in
         (OSError(5, "Input/output error"), 1, "golem: [Errno 5] Input/output error\n"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -39,6 +40,8 @@ SAMPLING = (
     "seed",
 )
 GENERATING = ("max_tokens", *SAMPLING)
+
+_NUMBER = re.compile(r"-?[\d.,]+(e[-+]\d+)?( [kMG]?B)?")
 
 
 def setting_options(*names: str) -> Callable[[Command], Command]:
@@ -107,7 +110,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [
-        bool(cells) and all(row[i][:1].isdigit() for row in cells) for i in range(len(headings))
+        bool(cells) and all(_NUMBER.fullmatch(row[i]) for row in cells)
+        for i in range(len(headings))
     ]
 
     def line(row: Sequence[str]) -> str:

@@ -50,8 +50,8 @@ def converse(
             typed = interrupt.args[0] if interrupt.args else ""
             if stopped and not typed:
                 return INTERRUPTED
-            stopped = True
-            if not typed:
+            stopped = not typed  # a line that is thrown away is no reason to leave
+            if stopped:
                 note("once more leaves")
             continue
         if not line.strip():
