@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golem_core.cpu import dispatch
 from golem_core.cpu.probe_floats import SCRATCH, Floats
+
+from golem_core.cpu import dispatch
 
 LAYERS = [Floats(name) for name in dispatch.LAYERS]
 GENERIC = LAYERS[0]

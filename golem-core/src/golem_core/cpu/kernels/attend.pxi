@@ -1,239 +1,224 @@
 # Attention of some rows of one sequence over its pages, with one running softmax a pair.
 #
-# A pair is a row and a query head. Pages pass once for up to PAIRS pairs, four pairs at a time:
-# 32 scores each (a lane is a position), the new maximum, the weights, then the values. What a
-# pair computes depends on its own position alone: dimensions ascend in a score, positions ascend
-# in a sum of values, and who shares its tile decides nothing.
+# A pair is a row and a query head; an item is a pair and a page that it sees. Up to PAIRS items go
+# together, of one page if there are many pairs, of several if there are few: first all scores,
+# then the weights, then the values. So no step waits for the end of another's chain. Scores and
+# values go in tiles, TILE items of one page at a time, that share each load of the page.
 #
+# What a pair computes depends on its own position alone: dimensions ascend in a score, positions
+# in a sum of values, pages in the running softmax, and who shares its tile decides nothing.
 # A position that a pair does not see never enters its sums, whatever its page holds there: its
-# weight is 0 for the sum of weights, and its value is not even multiplied.
+# weight is 0 in the sum of weights, and its value is not even multiplied.
 
 cdef enum:
-    PAIRS = 24                  # 8 rows of 3 heads; their sums stay in the first cache
-    TILE = 4
+    PAIRS = 24                  # 8 rows of 3 heads: what they keep stays in the first cache
 
-# What a call works on; every pointer lies in its scratch.
+# What a call works on. The float pointers lie in its scratch.
 cdef struct Attention:
     const View* view
     bint half                       # pages hold half precision, or else float32
-    const unsigned short* keys      # of the page in hand, [dim, 32], where they are halves
-    const unsigned short* values    # [32, padded]
-    const float* wide_keys          # the same where they are float32, or widened for many tiles
-    const float* wide_values
-    float* q                        # [PAIRS, dim], scaled
-    float* sums                     # [PAIRS + 1, padded]: sums of weighted values; one is spare
-    float* totals                   # [PAIRS, 16]: sums of weights, by lane
-    float* peaks                    # [PAIRS]: the largest score so far
-    float* scores                   # [TILE, 32], then weights
+    bint ready                      # they are read as float32: either held so, or widened first
     float softcap
     Py_ssize_t window
+    float* q                        # [PAIRS, dim], scaled
+    float* sums                     # [PAIRS + 1, padded] of weighted values; the last is spare
+    float* totals                   # [PAIRS, 16] of weights, by lane
+    float* peaks                    # [PAIRS] largest scores so far
+    float* scores                   # [PAIRS + TILE, 32] of the items, then their weights
+    float* faded                    # [32]: what an item's earlier sums are worth: exp(old - new peak)
+    float* wide                     # [padded, 32], a page's keys or values, widened
+    Py_ssize_t items
+    Py_ssize_t pair[PAIRS]          # of each item
+    Py_ssize_t low[PAIRS]           # the slots that it sees of its page: low <= slot < high
+    Py_ssize_t high[PAIRS]
 
-# Pairs side by side; places past `count` repeat the last pair, and their results are dropped.
-cdef struct Tile:
-    Py_ssize_t count
-    Py_ssize_t pair[TILE]
-    Py_ssize_t low[TILE]            # the slots of the page that the pair sees, low <= slot < high
-    Py_ssize_t high[TILE]
+
+# A word of a page.
+cdef inline f32x16 page_word(const void* page, Py_ssize_t at, bint ready) noexcept nogil:
+    return load(<const float*> page + at) if ready else load_half(<const unsigned short*> page + at)
 
 
-cdef inline f32x16 widened(const unsigned short* half, const float* wide, Py_ssize_t at,
-                           bint ready) noexcept nogil:
-    return load(wide + at) if ready else load_half(half + at)
-
-
-# Scores of `span` words of positions, from slot `at`, for a tile.
-cdef inline void score_words(Attention* t, const Tile* tile, Py_ssize_t at, int span,
-                             bint ready) noexcept nogil:
+# Scores of `count` items from `item`, for `span` words of slots from `slot`.
+cdef inline void score_tile(Attention* t, const void* keys, Py_ssize_t item, Py_ssize_t count,
+                            Py_ssize_t slot, bint ready) noexcept nogil:
     cdef Py_ssize_t dim = t.view.dim, d
-    cdef const float* qa = t.q + tile.pair[0] * dim
-    cdef const float* qb = t.q + tile.pair[1] * dim
-    cdef const float* qc = t.q + tile.pair[2] * dim
-    cdef const float* qd = t.q + tile.pair[3] * dim
-    cdef const unsigned short* half = t.keys + at
-    cdef const float* wide = t.wide_keys + at
-    cdef f32x16 a = zero(), b = zero(), c = zero(), e = zero()
-    cdef f32x16 a2 = zero(), b2 = zero(), c2 = zero(), e2 = zero()
+    cdef const float* q[TILE]
+    cdef f32x16 sums[TILE]
+    cdef f32x16 sums2[TILE]
     cdef f32x16 k, k2, x
+    cdef int j
+    for j in range(TILE):  # places past count repeat an item; their results are overwritten
+        q[j] = t.q + t.pair[item + (j if j < count else 0)] * dim
+        sums[j] = zero()
+        sums2[j] = zero()
     for d in range(dim):
-        k = widened(half, wide, PAGE * d, ready)
-        if span == 2:
-            k2 = widened(half, wide, PAGE * d + 16, ready)
-        x = splat(qa[d])
-        a = fma(x, k, a)
-        if span == 2:
-            a2 = fma(x, k2, a2)
-        x = splat(qb[d])
-        b = fma(x, k, b)
-        if span == 2:
-            b2 = fma(x, k2, b2)
-        x = splat(qc[d])
-        c = fma(x, k, c)
-        if span == 2:
-            c2 = fma(x, k2, c2)
-        x = splat(qd[d])
-        e = fma(x, k, e)
-        if span == 2:
-            e2 = fma(x, k2, e2)
-    store(t.scores + at, a)
-    store(t.scores + PAGE + at, b)
-    store(t.scores + 2 * PAGE + at, c)
-    store(t.scores + 3 * PAGE + at, e)
-    if span == 2:
-        store(t.scores + at + 16, a2)
-        store(t.scores + PAGE + at + 16, b2)
-        store(t.scores + 2 * PAGE + at + 16, c2)
-        store(t.scores + 3 * PAGE + at + 16, e2)
+        k = page_word(keys, PAGE * d + slot, ready)
+        if SPAN == 2:
+            k2 = page_word(keys, PAGE * d + slot + 16, ready)
+        for j in range(TILE):
+            x = splat(q[j][d])
+            sums[j] = fma(x, k, sums[j])
+            if SPAN == 2:
+                sums2[j] = fma(x, k2, sums2[j])
+    for j in range(TILE):
+        store(t.scores + PAGE * (item + j) + slot, sums[j])
+        if SPAN == 2:
+            store(t.scores + PAGE * (item + j) + slot + 16, sums2[j])
 
 
-# Scores to weights: exp(score - peak), 0 where unseen. Leaves in `faded` what each pair's earlier
-# sums are worth now that its peak has risen: exp(old peak - new peak).
-cdef inline void weigh(Attention* t, const Tile* tile, float* faded) noexcept nogil:
-    cdef Py_ssize_t j, pair
-    cdef f32x16 s, s2, unseen = splat(-INFINITY), low, high
+# The same for one item, all 32 slots.
+cdef inline void score_alone(Attention* t, const void* keys, Py_ssize_t item,
+                             bint ready) noexcept nogil:
+    cdef const float* q = t.q + t.pair[item] * t.view.dim
+    cdef f32x16 a = zero(), b = zero(), x
+    cdef Py_ssize_t d
+    for d in range(t.view.dim):
+        x = splat(q[d])
+        a = fma(x, page_word(keys, PAGE * d, ready), a)
+        b = fma(x, page_word(keys, PAGE * d + 16, ready), b)
+    store(t.scores + PAGE * item, a)
+    store(t.scores + PAGE * item + 16, b)
+
+
+# Scores to weights, for all items: exp(score - peak), 0 where unseen.
+cdef void weigh(Attention* t) noexcept nogil:
+    cdef f32x16 s, s2, low, high, unseen = splat(-INFINITY)
+    cdef Py_ssize_t i, pair
+    cdef float* scores = t.scores
     cdef float peak
-    cdef bint risen = False
-    store(faded, zero())
-    for j in range(tile.count):
-        pair = tile.pair[j]
-        s = load(t.scores + PAGE * j)
-        s2 = load(t.scores + PAGE * j + 16)
+    for i in range(t.items):
+        pair = t.pair[i]
+        s = load(scores + PAGE * i)
+        s2 = load(scores + PAGE * i + 16)
         if t.softcap > 0:
             s = cap(s, t.softcap)
             s2 = cap(s2, t.softcap)
-        if tile.low[j] > 0 or tile.high[j] < PAGE:
-            low = splat(<float> tile.low[j])
-            high = splat(<float> tile.high[j])
+        if t.low[i] > 0 or t.high[i] < PAGE:
+            low = splat(<float> t.low[i])
+            high = splat(<float> t.high[i])
             s = select_lt(load(SLOTS), high, s, unseen)
             s = select_lt(load(SLOTS), low, unseen, s)
             s2 = select_lt(load(SLOTS + 16), high, s2, unseen)
             s2 = select_lt(load(SLOTS + 16), low, unseen, s2)
-        store(t.scores + PAGE * j, s)
-        store(t.scores + PAGE * j + 16, s2)
         peak = hmax(max_(s, s2))
-        if peak > t.peaks[pair]:
-            faded[j] = t.peaks[pair] - peak
-            t.peaks[pair] = peak
-            risen = True
-    store(faded, exp_(load(faded)) if risen else splat(1.0))
-    for j in range(tile.count):
-        pair = tile.pair[j]
-        low = splat(t.peaks[pair])
-        s = exp_(sub(load(t.scores + PAGE * j), low))
-        s2 = exp_(sub(load(t.scores + PAGE * j + 16), low))
-        store(t.scores + PAGE * j, s)
-        store(t.scores + PAGE * j + 16, s2)
+        peak = peak if peak > t.peaks[pair] else t.peaks[pair]
+        t.faded[i] = t.peaks[pair] - peak
+        t.peaks[pair] = peak
+        store(scores + PAGE * i, sub(s, splat(peak)))
+        store(scores + PAGE * i + 16, sub(s2, splat(peak)))
+    for i in range(0, t.items, 16):
+        store(t.faded + i, exp_(load(t.faded + i)))  # exactly 1 where the peak stayed
+    for i in range(t.items):
+        s = exp_(load(scores + PAGE * i))
+        s2 = exp_(load(scores + PAGE * i + 16))
+        store(scores + PAGE * i, s)
+        store(scores + PAGE * i + 16, s2)
+        pair = t.pair[i]
         store(t.totals + 16 * pair,
-              fma(load(t.totals + 16 * pair), splat(faded[j]), add(s, s2)))
+              fma(load(t.totals + 16 * pair), splat(t.faded[i]), add(s, s2)))
 
 
-# Adds the values of slots low <= slot < high to the sums of a tile, `span` words from `at`.
-cdef inline void value_words(Attention* t, const Tile* tile, const float* faded, Py_ssize_t low,
-                             Py_ssize_t high, Py_ssize_t at, int span, bint ready) noexcept nogil:
+# Fades the sums of `count` items from `item` and adds the values of slots low..high, for `span`
+# words from `at`.
+cdef inline void value_tile(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t count,
+                            Py_ssize_t low, Py_ssize_t high, Py_ssize_t at, int span,
+                            bint ready) noexcept nogil:
     cdef Py_ssize_t padded = t.view.padded, slot
-    cdef float* pa = t.sums + tile.pair[0] * padded + at
-    cdef float* pb = t.sums + (tile.pair[1] if tile.count > 1 else PAIRS) * padded + at
-    cdef float* pc = t.sums + (tile.pair[2] if tile.count > 2 else PAIRS) * padded + at
-    cdef float* pe = t.sums + (tile.pair[3] if tile.count > 3 else PAIRS) * padded + at
-    cdef const float* weights = t.scores
-    cdef const unsigned short* half = t.values + at
-    cdef const float* wide = t.wide_values + at
-    cdef f32x16 x = splat(faded[0])
-    cdef f32x16 a = mul(load(pa), x), a2 = mul(load(pa + 16 * (span - 1)), x)
-    x = splat(faded[1])
-    cdef f32x16 b = mul(load(pb), x), b2 = mul(load(pb + 16 * (span - 1)), x)
-    x = splat(faded[2])
-    cdef f32x16 c = mul(load(pc), x), c2 = mul(load(pc + 16 * (span - 1)), x)
-    x = splat(faded[3])
-    cdef f32x16 e = mul(load(pe), x), e2 = mul(load(pe + 16 * (span - 1)), x)
-    cdef f32x16 v, v2
+    cdef const float* weights = t.scores + PAGE * item
+    cdef float* p[TILE]
+    cdef f32x16 sums[TILE]
+    cdef f32x16 sums2[TILE]
+    cdef f32x16 v, v2, x
+    cdef int j
+    for j in range(TILE):
+        p[j] = t.sums + (t.pair[item + j] if j < count else PAIRS) * padded + at
+        x = splat(t.faded[item + j])
+        sums[j] = mul(load(p[j]), x)
+        if span == 2:
+            sums2[j] = mul(load(p[j] + 16), x)
     for slot in range(low, high):
-        v = widened(half, wide, padded * slot, ready)
+        v = page_word(values, padded * slot + at, ready)
         if span == 2:
-            v2 = widened(half, wide, padded * slot + 16, ready)
-        x = splat(weights[slot])
-        a = fma(x, v, a)
+            v2 = page_word(values, padded * slot + at + 16, ready)
+        for j in range(TILE):
+            x = splat(weights[PAGE * j + slot])
+            sums[j] = fma(x, v, sums[j])
+            if span == 2:
+                sums2[j] = fma(x, v2, sums2[j])
+    for j in range(TILE):
+        store(p[j], sums[j])
         if span == 2:
-            a2 = fma(x, v2, a2)
-        x = splat(weights[PAGE + slot])
-        b = fma(x, v, b)
-        if span == 2:
-            b2 = fma(x, v2, b2)
-        x = splat(weights[2 * PAGE + slot])
-        c = fma(x, v, c)
-        if span == 2:
-            c2 = fma(x, v2, c2)
-        x = splat(weights[3 * PAGE + slot])
-        e = fma(x, v, e)
-        if span == 2:
-            e2 = fma(x, v2, e2)
-    store(pa, a)
-    store(pb, b)
-    store(pc, c)
-    store(pe, e)
-    if span == 2:
-        store(pa + 16, a2)
-        store(pb + 16, b2)
-        store(pc + 16, c2)
-        store(pe + 16, e2)
+            store(p[j] + 16, sums2[j])
 
 
-# The same for one pair of a tile; fades its sums where `fade` is not 1.
-cdef void value_alone(Attention* t, const Tile* tile, Py_ssize_t j, float fade, Py_ssize_t low,
-                      Py_ssize_t high, bint ready) noexcept nogil:
+# The same for one item and all words. What it fades it does not fade again.
+cdef inline void value_alone(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t low,
+                             Py_ssize_t high, bint ready) noexcept nogil:
     cdef Py_ssize_t padded = t.view.padded, at, slot
-    cdef float* p = t.sums + tile.pair[j] * padded
+    cdef const float* weights = t.scores + PAGE * item
+    cdef float* p = t.sums + t.pair[item] * padded
     cdef f32x16 a
     for at in range(0, padded, 16):
-        a = mul(load(p + at), splat(fade))
+        a = mul(load(p + at), splat(t.faded[item]))
         for slot in range(low, high):
-            a = fma(splat(t.scores[PAGE * j + slot]),
-                    widened(t.values, t.wide_values, padded * slot + at, ready), a)
+            a = fma(splat(weights[slot]), page_word(values, padded * slot + at, ready), a)
         store(p + at, a)
+    t.faded[item] = 1.0
 
 
-# One page for one tile. `ready`: its keys and values are in wide_keys and wide_values.
-cdef inline void tile_page(Attention* t, Tile* tile, bint ready) noexcept nogil:
-    cdef Py_ssize_t padded = t.view.padded, i, j, low = 0, high = PAGE
-    cdef float faded[16]
-    for j in range(tile.count, TILE):
-        tile.pair[j] = tile.pair[tile.count - 1]
-    for i in range(2 // SPAN):
-        score_words(t, tile, 16 * SPAN * i, SPAN, ready)
-    weigh(t, tile, faded)
-    # The slots that all pairs see go together; before and after them each pair goes alone.
-    for j in range(tile.count):
-        low = most(low, tile.low[j])
-        high = least(high, tile.high[j])
-    if low >= high:
-        for j in range(tile.count):
-            value_alone(t, tile, j, faded[j], tile.low[j], tile.high[j], ready)
-        return
-    for j in range(tile.count):
-        if tile.low[j] < low:
-            value_alone(t, tile, j, faded[j], tile.low[j], low, ready)
-            faded[j] = 1.0
-    for i in range(padded // (16 * SPAN)):
-        value_words(t, tile, faded, low, high, 16 * SPAN * i, SPAN, ready)
-    if padded % (16 * SPAN):
-        value_words(t, tile, faded, low, high, padded - 16, 1, ready)
-    for j in range(tile.count):
-        if tile.high[j] > high:
-            value_alone(t, tile, j, 1.0, high, tile.high[j], ready)
+cdef inline void score_items(Attention* t, const void* keys, Py_ssize_t first, Py_ssize_t last,
+                             bint ready) noexcept nogil:
+    cdef Py_ssize_t item, tile, i
+    for tile in range((last - first + TILE - 1) // TILE):
+        item = first + TILE * tile
+        if item == last - 1:
+            score_alone(t, keys, item, ready)
+        else:
+            for i in range(2 // SPAN):
+                score_tile(t, keys, item, least(TILE, last - item), 16 * SPAN * i, ready)
 
 
-cdef void tile_half(Attention* t, Tile* tile) noexcept nogil:
-    tile_page(t, tile, False)
+cdef inline void value_items(Attention* t, const void* values, Py_ssize_t first, Py_ssize_t last,
+                             bint ready) noexcept nogil:
+    cdef Py_ssize_t padded = t.view.padded, item, tile, count, low, high, i
+    for tile in range((last - first + TILE - 1) // TILE):
+        item = first + TILE * tile
+        count = least(TILE, last - item)
+        # The slots that all items see go together; before and after them each item goes alone.
+        low = 0
+        high = PAGE
+        for i in range(item, item + count):
+            low = most(low, t.low[i])
+            high = least(high, t.high[i])
+        if count == 1 or low >= high:
+            for i in range(item, item + count):
+                value_alone(t, values, i, t.low[i], t.high[i], ready)
+            continue
+        for i in range(item, item + count):
+            if t.low[i] < low:
+                value_alone(t, values, i, t.low[i], low, ready)
+        for i in range(padded // (16 * SPAN)):
+            value_tile(t, values, item, count, low, high, 16 * SPAN * i, SPAN, ready)
+        if padded % (16 * SPAN):
+            value_tile(t, values, item, count, low, high, padded - 16, 1, ready)
+        for i in range(item, item + count):
+            if high < t.high[i]:
+                t.faded[i] = 1.0
+                value_alone(t, values, i, high, t.high[i], ready)
 
 
-cdef void tile_wide(Attention* t, Tile* tile) noexcept nogil:
-    tile_page(t, tile, True)
-
-
-# A page's keys and values to float32, once for all its tiles.
-cdef inline void widen(const unsigned short* half, Py_ssize_t n, float* wide) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(0, n, 16):
-        store(wide + i, load_half(half + i))
+# Where head `head` of page `page` begins, in float32 if they are read so: `count` elements.
+cdef inline const void* opened(Attention* t, const void* pages, Py_ssize_t page, Py_ssize_t head,
+                               Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t at = (t.view.table[page] * t.view.heads + head) * count, i
+    cdef const unsigned short* half = <const unsigned short*> pages + at
+    if not t.half:
+        return <const float*> pages + at
+    if not t.ready:
+        return half
+    for i in range(0, count, 16):
+        store(t.wide + i, load_half(half + i))
+    return t.wide
 
 
 # The first position that a row sees.
@@ -241,49 +226,55 @@ cdef inline Py_ssize_t earliest(Py_ssize_t position, Py_ssize_t window) noexcept
     return most(0, position - window + 1) if window > 0 else 0
 
 
+# Pairs first..first+pairs: pair i is row i / count and the call's query head i % count.
 cdef void attend_pairs(Attention* t, Py_ssize_t head, const int* positions, Py_ssize_t count,
-                       Py_ssize_t first, Py_ssize_t pairs, float* wide) noexcept nogil:
-    """Pairs first..first+pairs: pair i is row i / count, and query head i % count of the call."""
+                       Py_ssize_t first, Py_ssize_t pairs) noexcept nogil:
     cdef Py_ssize_t dim = t.view.dim, padded = t.view.padded
-    cdef Py_ssize_t page, at, i, position, start
+    cdef Py_ssize_t pages, page, base, i, position, start
     cdef Py_ssize_t begin = positions[first // count], end = 0
-    cdef Tile tile
-    cdef bint ready = pairs > TILE or not t.half
+    cdef Py_ssize_t items[PAIRS + 1]    # where each page's items begin
+    cdef const void* data
+    t.ready = pairs > TILE or not t.half
     for i in range(first // count, (first + pairs - 1) // count + 1):
         begin = least(begin, earliest(positions[i], t.window))
         end = most(end, positions[i])
-    for page in range(begin // PAGE, end // PAGE + 1):
-        at = t.view.table[page] * t.view.heads + head
-        if t.half:
-            t.keys = <const unsigned short*> t.view.keys + at * dim * PAGE
-            t.values = <const unsigned short*> t.view.values + at * PAGE * padded
-            if ready:
-                widen(t.keys, dim * PAGE, wide)
-                widen(t.values, PAGE * padded, wide + dim * PAGE)
-        else:
-            t.wide_keys = <const float*> t.view.keys + at * dim * PAGE
-            t.wide_values = <const float*> t.view.values + at * PAGE * padded
-        tile.count = 0
-        for i in range(pairs):
-            position = positions[(first + i) // count]
-            start = earliest(position, t.window)
-            if PAGE * page <= position and start < PAGE * (page + 1):
-                tile.pair[tile.count] = i
-                tile.low[tile.count] = most(start - PAGE * page, 0)
-                tile.high[tile.count] = least(position + 1 - PAGE * page, PAGE)
-                tile.count += 1
-            if tile.count == TILE or (i == pairs - 1 and tile.count > 0):
-                if ready:
-                    tile_wide(t, &tile)
+    base = begin // PAGE
+    while PAGE * base <= end:
+        pages = least(PAIRS // pairs, end // PAGE + 1 - base)
+        t.items = 0
+        for page in range(pages):
+            items[page] = t.items
+            for i in range(pairs):
+                position = positions[(first + i) // count] - PAGE * (base + page)
+                start = earliest(positions[(first + i) // count], t.window) - PAGE * (base + page)
+                if position >= 0 and start < PAGE:
+                    t.pair[t.items] = i
+                    t.low[t.items] = most(start, 0)
+                    t.high[t.items] = least(position + 1, PAGE)
+                    t.items += 1
+            items[page + 1] = t.items
+            if items[page] < t.items:
+                data = opened(t, t.view.keys, base + page, head, dim * PAGE)
+                if t.ready:
+                    score_items(t, data, items[page], t.items, True)
                 else:
-                    tile_half(t, &tile)
-                tile.count = 0
+                    score_items(t, data, items[page], t.items, False)
+        weigh(t)
+        for page in range(pages):
+            if items[page] < items[page + 1]:
+                data = opened(t, t.view.values, base + page, head, PAGE * padded)
+                if t.ready:
+                    value_items(t, data, items[page], items[page + 1], True)
+                else:
+                    value_items(t, data, items[page], items[page + 1], False)
+        base += pages
 
 
-cdef void attend(bint half, const View* view, Py_ssize_t head, Py_ssize_t first,
-                 Py_ssize_t count, const float* q, Py_ssize_t q_stride, const int* positions,
-                 Py_ssize_t rows, float scale, float softcap, Py_ssize_t window,
-                 float* out, Py_ssize_t out_stride, float* scratch) noexcept nogil:
+cdef inline void attend(bint half, const View* view, Py_ssize_t head, Py_ssize_t first,
+                        Py_ssize_t count, const float* q, Py_ssize_t q_stride,
+                        const int* positions, Py_ssize_t rows, float scale, float softcap,
+                        Py_ssize_t window, float* out, Py_ssize_t out_stride,
+                        float* scratch) noexcept nogil:
     cdef Py_ssize_t dim = view.dim, padded = view.padded
     cdef Py_ssize_t block, at, i, d, n, pairs, place
     cdef f32x16 inverse
@@ -292,14 +283,15 @@ cdef void attend(bint half, const View* view, Py_ssize_t head, Py_ssize_t first,
     t.half = half
     t.softcap = softcap
     t.window = window
-    t.q = scratch
-    t.sums = t.q + PAIRS * dim
+    t.wide = <float*> ((<size_t> scratch + 63) & ~<size_t> 63)
+    t.sums = t.wide + PAGE * padded
     t.totals = t.sums + (PAIRS + 1) * padded
     t.scores = t.totals + PAIRS * 16
-    t.peaks = t.scores + TILE * PAGE
-    cdef float* wide = t.peaks + 32
-    t.wide_keys = wide
-    t.wide_values = wide + dim * PAGE
+    t.faded = t.scores + (PAIRS + TILE) * PAGE
+    t.peaks = t.faded + 32
+    t.q = t.peaks + 32
+    memset(t.scores, 0, (PAIRS + TILE) * PAGE * sizeof(float))
+    memset(t.faded, 0, 32 * sizeof(float))
     for block in range((rows * count + PAIRS - 1) // PAIRS):
         at = PAIRS * block
         pairs = least(PAIRS, rows * count - at)
@@ -311,8 +303,7 @@ cdef void attend(bint half, const View* view, Py_ssize_t head, Py_ssize_t first,
             t.peaks[i] = -INFINITY
         memset(t.totals, 0, PAIRS * 16 * sizeof(float))
         memset(t.sums, 0, (PAIRS + 1) * padded * sizeof(float))
-        memset(t.scores, 0, TILE * PAGE * sizeof(float))
-        attend_pairs(&t, head, positions, count, at, pairs, wide)
+        attend_pairs(&t, head, positions, count, at, pairs)
         for i in range(pairs):
             place = (at + i) // count * out_stride + (first + (at + i) % count) * dim
             inverse = splat(<float> 1.0 / hsum(load(t.totals + 16 * i)))

@@ -75,8 +75,9 @@ cdef struct i32x16:
     __m256i lo
     __m256i hi
 
-# Words that a tile of four may keep for each of its rows: 8 of the 16 registers are sums.
+# The tile of attention: TILE items, each with sums of SPAN words. 8 registers of 16.
 cdef enum:
+    TILE = 4
     SPAN = 1
 
 

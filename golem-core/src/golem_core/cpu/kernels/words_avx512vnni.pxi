@@ -76,8 +76,9 @@ cdef extern from "immintrin.h" nogil:
 ctypedef __m512 f32x16
 ctypedef __m512i i32x16
 
-# Words that a tile of four may keep for each of its rows: 8 sums, and 24 registers are left.
+# The tile of attention: TILE items, each with sums of SPAN words. 8 sums, of 32 registers.
 cdef enum:
+    TILE = 4
     SPAN = 2
 
 

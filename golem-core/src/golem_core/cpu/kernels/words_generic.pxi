@@ -13,8 +13,9 @@ cdef struct f32x16:
 cdef struct i32x16:
     int lane[16]
 
-# Words that a tile of four may keep for each of its rows without running out of registers.
+# The tile of attention: TILE items, each with sums of SPAN words.
 cdef enum:
+    TILE = 4
     SPAN = 1
 
 

@@ -87,8 +87,9 @@ cdef struct i32x16:
     int32x4_t v2
     int32x4_t v3
 
-# Words that a tile of four may keep for each of its rows: 16 of the 32 registers are sums.
+# The tile of attention: TILE items, each with sums of SPAN words. 16 registers of 32.
 cdef enum:
+    TILE = 4
     SPAN = 1
 
 
