@@ -88,8 +88,8 @@ _COMMON = (
     Prompt("chinese", "人工智能的发展历史可以追溯到"),
     Prompt("russian", "Зимой в нашем городе очень холодно, поэтому люди"),
     Prompt("table", TABLE),
-    Prompt("rules", _rules(56)),  # past 512 tokens
-    Prompt("log", _log(80)),  # past 1,500 tokens
+    Prompt("rules", _rules(34)),  # past 512 tokens
+    Prompt("log", _log(62)),  # past 1,500 tokens
 )
 
 # The files as `golem pull pypi:...` and the test setting know them.
