@@ -15,7 +15,7 @@ from golem_core.text import check_stops
 MOST_LOGPROBS = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
     """A prompt to continue.
 

@@ -30,7 +30,7 @@ def start_engine(
 ) -> Engine:
     """Compiles `model` for `device` and starts an engine over it.
 
-    tokenizer      by default the one in the weights
+    tokenizer      by default the model's own
     context        the most tokens of a sequence; None: what the model was trained for, at most 8192
     max_sequences  the most that run at a time
     threads        workers of the processor backend; None: all that it may use
@@ -49,7 +49,7 @@ def start_engine(
         graph, device, width=width, outputs=max(1, max_sequences), pages=pages, threads=threads
     )
     try:
-        tokenizer = Tokenizer.from_weights(weights) if tokenizer is None else tokenizer
+        tokenizer = model.tokenizer(weights) if tokenizer is None else tokenizer
         return Engine(program, tokenizer, context=context, max_sequences=max_sequences)
     except BaseException:
         program.close()
