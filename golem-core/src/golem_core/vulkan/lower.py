@@ -52,6 +52,9 @@ def lower(
     no such device.
     """
     _check(graph)
+    for name in keep or ():
+        if name not in graph.named():
+            raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "keep")
     number = device.partition(":")[2] or "0"
     if not number.isdecimal():
         raise BadRequest(f"no device {device!r}; write vulkan or vulkan:0", "device")

@@ -25,7 +25,7 @@ from golem_core.weights import Stored
 
 # The formats that shaders/weight.glsl decodes, by its number for them, and the multiple that a
 # row's length must be of.
-FORMATS = {"F32": (0, 2), "F16": (1, 2), "Q8_0": (2, 32)}
+FORMATS = {"F32": (0, 2), "F16": (1, 2), "BF16": (2, 2), "Q8_0": (3, 32), "Q4_0": (4, 32)}
 
 CHUNK = 16 << 20  # bytes uploaded at a time
 GROUPS = 32768  # workgroups in the first dimension; Vulkan promises 65,535

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from golem_core.errors import DeviceError
+from golem_core.errors import BadRequest, DeviceError
 from golem_core.graph.graph import Tensor
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program
 from golem_core.vulkan.memory import Device
@@ -104,9 +104,12 @@ class VulkanProgram(Program):
 
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """See `Program.trace`: every waypoint has a buffer of its own, so all can be asked for."""
-        self._replay(batch)
         waypoints = self._open().waypoints
         wanted = list(waypoints) if names is None else names
+        for name in wanted:
+            if name not in waypoints:
+                raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "names")
+        self._replay(batch)
         return {name: _read(batch, *waypoints[name]) for name in wanted}
 
     def close(self) -> None:
