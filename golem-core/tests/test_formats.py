@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import quants
+
 from golem_core.errors import Unsupported
 from golem_core.weights.formats import BY_NUMBER, FORMATS, IQ4_LEVELS, MXFP4_LEVELS
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+
 from golem_core.errors import BadWeights, NotFound, Unsupported
 from golem_core.weights import FORMATS, Keys, StringArray, open_weights
 

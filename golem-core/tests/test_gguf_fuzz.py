@@ -11,10 +11,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from golem_core.errors import GolemError
-from golem_core.weights import StringArray, open_weights
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
+from golem_core.errors import GolemError
+from golem_core.weights import StringArray, open_weights
 
 # About ten seconds in all on two cores.
 BOUNDED = settings(
