@@ -1,7 +1,9 @@
-"""The kernels for avx2."""
+"""The kernels for avx2: floats; its products are those of generic."""
 
 include "words_avx2.pxi"
-include "dot_avx2.pxi"
 include "floats.pxi"
-include "products.pxi"
+
+cdef void fill_products(Kernels* k) noexcept:
+    pass
+
 include "export.pxi"

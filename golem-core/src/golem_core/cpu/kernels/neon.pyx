@@ -1,7 +1,9 @@
-"""The kernels for neon."""
+"""The kernels for neon: floats; its products are those of generic."""
 
 include "words_neon.pxi"
-include "dot_neon.pxi"
 include "floats.pxi"
-include "products.pxi"
+
+cdef void fill_products(Kernels* k) noexcept:
+    pass
+
 include "export.pxi"

@@ -1,7 +1,9 @@
-"""The kernels for neon_dotprod."""
+"""The kernels for neon with the dot product: floats; its products are those of generic."""
 
 include "words_neon_dotprod.pxi"
-include "dot_neon_dotprod.pxi"
 include "floats.pxi"
-include "products.pxi"
+
+cdef void fill_products(Kernels* k) noexcept:
+    pass
+
 include "export.pxi"

@@ -1,0 +1,227 @@
+# Products of packed codes with the codes of columns: one tile of rows and columns.
+#
+# A value's sum runs over the blocks in ascending order: the exact integer sum of a block, then
+# one fused multiply-add to the value (and one for the minimum). It is the same sum in a tile of
+# any shape. Bounds: a block's sum is at most 32 * 255 * 127; a half of Q6_K's times its scale at
+# most 16 * 32 * 127 * 128, and both halves less than 2^24, so they are exact as floats.
+
+cdef inline bytes64 vector(int format, const unsigned char* block, int j) noexcept nogil:
+    """Vector j of a block's codes."""
+    cdef bytes64 v
+    if code_bits(format) == 8:
+        return load_bytes(block + 64 * j)
+    v = load_bytes(block + 64 * (j & 3))
+    v = low_nibbles(v) if j < 4 else high_nibbles(v)
+    if code_bits(format) == 5:
+        v = with_fifth(v, load_bytes(block + 256), j)
+    elif code_bits(format) == 6:
+        v = with_pair(v, load_bytes(block + 256 + 64 * (j >> 2)), j & 3)
+    return v
+
+
+cdef inline void step(int format, int R, int N, int j, const unsigned char* w, Py_ssize_t panel,
+                      const signed char* codes, Py_ssize_t cols, i32x16* sums) noexcept nogil:
+    """Adds vector j of R panels times N columns to sums[n + WIDEST * r]."""
+    cdef bytes64 w0, w1
+    cdef bytes4 four
+    cdef int n
+    w0 = vector(format, w, j)
+    if R == 2:
+        w1 = vector(format, w + panel, j)
+    for n in range(N):
+        four = splat4(codes + n * cols + 4 * j)
+        if format == Q8_0:
+            sums[n] = dots_wide(sums[n], w0, four)
+            if R == 2:
+                sums[n + WIDEST] = dots_wide(sums[n + WIDEST], w1, four)
+        else:
+            sums[n] = dots(sums[n], w0, four)
+            if R == 2:
+                sums[n + WIDEST] = dots(sums[n + WIDEST], w1, four)
+
+
+cdef inline void start(int format, int R, int N, const int* sums, Py_ssize_t stride,
+                       i32x16* into) noexcept nogil:
+    """The codes' offset, as the value that the sums begin from."""
+    cdef int n
+    for n in range(N):
+        if offset(format) == 0:
+            into[n] = no_dots()
+        elif format == Q8_0:
+            into[n] = minus_sum_wide(sums + n * stride)
+        else:
+            into[n] = minus_sum(sums + n * stride, offset(format))
+        if R == 2:
+            into[n + WIDEST] = into[n]
+
+
+cdef inline f32x16 block_scale(int format, const unsigned char* group, Py_ssize_t index,
+                               int half) noexcept nogil:
+    """d of a block, or d * scale; of half 0 or 1, for Q6_K."""
+    cdef const unsigned char* scales = group + (code_bytes(format) << group_shift(format))
+    cdef const unsigned char* mine = scales + scale_bytes(format) * index
+    if not grouped(format):
+        return load_half(<const unsigned short*>mine)
+    if format == Q6_K:
+        return load_s8(mine + 16 * half)
+    return mul(load_half(<const unsigned short*>(scales + 256)), load_u8(mine))
+
+
+cdef inline f32x16 block_minimum(int format, const unsigned char* group,
+                                 Py_ssize_t index) noexcept nogil:
+    """m of a block, or -dmin * minimum."""
+    cdef const unsigned char* scales = group + (code_bytes(format) << group_shift(format))
+    cdef const unsigned char* mine = scales + scale_bytes(format) * index
+    if not grouped(format):
+        return load_half(<const unsigned short*>(mine + 32))
+    return mul(load_half(<const unsigned short*>(scales + 288)), load_u8(mine + 16))
+
+
+cdef inline void finish(int format, int R, int N, const unsigned char* group, Py_ssize_t panel,
+                        Py_ssize_t index, i32x16* sums, const float* scales, const int* totals,
+                        Py_ssize_t stride, f32x16* values) noexcept nogil:
+    """Adds a block's sums, and its minima, to the values."""
+    cdef f32x16 d0, d1, m0, m1, s
+    cdef int n
+    d0 = block_scale(format, group, index, 0)
+    if R == 2:
+        d1 = block_scale(format, group + panel, index, 0)
+    if offset(format) == 0:
+        m0 = block_minimum(format, group, index)
+        if R == 2:
+            m1 = block_minimum(format, group + panel, index)
+    for n in range(N):
+        s = splat(scales[n * stride])
+        values[n] = fma(to_f32(sums[n]), mul(d0, s), values[n])
+        if R == 2:
+            values[n + WIDEST] = fma(to_f32(sums[n + WIDEST]), mul(d1, s), values[n + WIDEST])
+        if offset(format) == 0:
+            s = splat(scales[n * stride] * <float>totals[n * stride])
+            values[n] = fma(m0, s, values[n])
+            if R == 2:
+                values[n + WIDEST] = fma(m1, s, values[n + WIDEST])
+
+
+cdef inline void halves(int format, int R, int N, const unsigned char* group, Py_ssize_t panel,
+                        Py_ssize_t index, int half, i32x16* sums,
+                        f32x16* scaled) noexcept nogil:
+    """Scales the sums of a half of Q6_K's block, which are exact in float32."""
+    cdef f32x16 s0, s1
+    cdef int n
+    s0 = block_scale(format, group, index, half)
+    if R == 2:
+        s1 = block_scale(format, group + panel, index, half)
+    for n in range(N):
+        if half == 0:
+            scaled[n] = mul(to_f32(sums[n]), s0)
+            if R == 2:
+                scaled[n + WIDEST] = mul(to_f32(sums[n + WIDEST]), s1)
+        else:
+            scaled[n] = fma(to_f32(sums[n]), s0, scaled[n])
+            if R == 2:
+                scaled[n + WIDEST] = fma(to_f32(sums[n + WIDEST]), s1, scaled[n + WIDEST])
+
+
+cdef inline void finish_halves(int format, int R, int N, const unsigned char* group,
+                               Py_ssize_t panel, f32x16* scaled, const float* scales,
+                               Py_ssize_t stride, f32x16* values) noexcept nogil:
+    """Adds a block of Q6_K to the values."""
+    cdef const unsigned char* d = group + ((code_bytes(format) + scale_bytes(format)) << 3)
+    cdef f32x16 d0, d1, s
+    cdef int n
+    d0 = load_half(<const unsigned short*>d)
+    if R == 2:
+        d1 = load_half(<const unsigned short*>(d + panel))
+    for n in range(N):
+        s = splat(scales[n * stride])
+        values[n] = fma(scaled[n], mul(d0, s), values[n])
+        if R == 2:
+            values[n + WIDEST] = fma(scaled[n + WIDEST], mul(d1, s), values[n + WIDEST])
+
+
+cdef inline void tile(int format, int R, int N, const unsigned char* w, Py_ssize_t panel,
+                      const Columns* x, Py_ssize_t column, Py_ssize_t blocks, float* out,
+                      Py_ssize_t stride) noexcept nogil:
+    """R panels at w times N columns."""
+    cdef f32x16[2 * WIDEST] values
+    cdef f32x16[2 * WIDEST] scaled
+    cdef i32x16[2 * WIDEST] sums
+    cdef const signed char* codes = x.codes + column * blocks * 32
+    cdef const float* scales = x.scales + column * blocks
+    cdef const int* totals = x.sums + column * blocks
+    cdef const int* parts = x.halves + column * blocks * 2
+    cdef Py_ssize_t cols = blocks * 32, b, index
+    cdef const unsigned char* group
+    cdef const unsigned char* block
+    cdef int shift = group_shift(format), n
+    for n in range(N):
+        values[n] = zero()
+        if R == 2:
+            values[n + WIDEST] = zero()
+    for b in range(blocks):
+        group = w + (b >> shift) * group_bytes(format)
+        index = b & ((1 << shift) - 1)
+        block = group + index * code_bytes(format)
+        start(format, R, N, parts if format == Q6_K else totals,
+              2 * blocks if format == Q6_K else blocks, sums)
+        step(format, R, N, 0, block, panel, codes, cols, sums)
+        step(format, R, N, 1, block, panel, codes, cols, sums)
+        step(format, R, N, 2, block, panel, codes, cols, sums)
+        step(format, R, N, 3, block, panel, codes, cols, sums)
+        if format == Q6_K:
+            halves(format, R, N, group, panel, index, 0, sums, scaled)
+            start(format, R, N, parts + 1, 2 * blocks, sums)
+        step(format, R, N, 4, block, panel, codes, cols, sums)
+        step(format, R, N, 5, block, panel, codes, cols, sums)
+        step(format, R, N, 6, block, panel, codes, cols, sums)
+        step(format, R, N, 7, block, panel, codes, cols, sums)
+        if format == Q6_K:
+            halves(format, R, N, group, panel, index, 1, sums, scaled)
+            finish_halves(format, R, N, group, panel, scaled, scales, blocks, values)
+        else:
+            finish(format, R, N, group, panel, index, sums, scales, totals, blocks, values)
+        codes += 32
+        scales += 1
+        totals += 1
+        parts += 2
+    for n in range(N):
+        store(out + n * stride, values[n])
+        if R == 2:
+            store(out + n * stride + 16, values[n + WIDEST])
+
+
+cdef inline void rows(int format, int R, const unsigned char* w, Py_ssize_t panel,
+                      const Columns* x, Py_ssize_t column, Py_ssize_t columns, Py_ssize_t blocks,
+                      float* out, Py_ssize_t stride) noexcept nogil:
+    """R panels times all columns, in tiles as wide as they come."""
+    cdef Py_ssize_t end = column + columns
+    while end - column >= WIDEST:
+        tile(format, R, WIDEST, w, panel, x, column, blocks, out, stride)
+        column += WIDEST
+        out += WIDEST * stride
+    if WIDEST > 4 and end - column >= 4:
+        tile(format, R, 4, w, panel, x, column, blocks, out, stride)
+        column += 4
+        out += 4 * stride
+    if WIDEST > 3 and end - column == 3:
+        tile(format, R, 3, w, panel, x, column, blocks, out, stride)
+    elif WIDEST > 2 and end - column == 2:
+        tile(format, R, 2, w, panel, x, column, blocks, out, stride)
+    elif WIDEST > 1 and end - column == 1:
+        tile(format, R, 1, w, panel, x, column, blocks, out, stride)
+
+
+cdef inline void integers(int format, const Packed* w, Py_ssize_t first, Py_ssize_t panels,
+                          const Columns* x, Py_ssize_t column, Py_ssize_t columns, float* out,
+                          Py_ssize_t stride) noexcept nogil:
+    """A `Product` of a format with integer codes."""
+    cdef const unsigned char* data = w.data + first * w.panel
+    cdef Py_ssize_t p = 0
+    while TALLEST == 2 and p + 2 <= panels:
+        rows(format, 2, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
+             out + 16 * p, stride)
+        p += 2
+    while p < panels:
+        rows(format, 1, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
+             out + 16 * p, stride)
+        p += 1
