@@ -20,7 +20,7 @@ WRITTEN = "<!-- Written by tools/write_docs.py; change the code and run it again
 
 def commands() -> str:
     """Every command with its arguments and options."""
-    lines = ["# Commands", "", WRITTEN, (golem.help or "").strip(), ""]
+    lines = ["# Commands", "", WRITTEN, _paragraphs(golem.help or ""), ""]
     lines += ["Before the command:", "", *_options(golem), ""]
     lines += ["## Exit codes", "", "| code | means |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
@@ -66,6 +66,7 @@ def settings() -> str:
     for name, setting in SETTINGS.items():
         default = setting.unset if setting.default is None else f"`{setting.default}`"
         flags = f"`{setting.flag}`" + (f", `{setting.short}`" if setting.short else "")
+        flags = "" if setting.exported else flags
         lines.append(f"| `{name}` | {flags} | `{setting.variable}` | {default} | {setting.help} |")
     return "\n".join(lines) + "\n"
 

@@ -27,8 +27,8 @@ class Setting:
     """One thing that can be set.
 
     `parse` turns text (or a TOML value) into the value, raising ValueError with what it
-    expects. `default` None means that golem decides: `unset` says how. `exported` ones are read
-    from the environment by the part they concern, before anything else is loaded.
+    expects. `default` None means that golem decides: `unset` says how. `exported` ones are no
+    options: the part that they concern reads them from the environment.
     """
 
     name: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from importlib import metadata
@@ -16,7 +15,7 @@ from golem_core.settings import SETTINGS
 
 @click.command()
 @as_json
-@setting_options(*(name for name in SETTINGS if name != "color"))
+@setting_options(*(s.name for s in SETTINGS.values() if s.name != "color" and not s.exported))
 def command(as_json: bool, **options: Any) -> None:
     """Print the settings with their origins, and what golem sees here.
 
@@ -65,8 +64,7 @@ def _layers() -> str:
     """The kernel modules that this processor runs, and which is used."""
     from golem_core.cpu import dispatch
 
-    named = os.environ.get("GOLEM_ISA")
-    return ", ".join(dispatch.LAYERS) + (f"; up to {named} by GOLEM_ISA" if named else "")
+    return f"{', '.join(dispatch.LAYERS)}; in use: {dispatch.layer()}"
 
 
 def _vulkan() -> str:

@@ -137,7 +137,7 @@ def _print(found: dict[str, Any]) -> None:
     rows.append(("weights", human(found["bytes"])))
     rows.append(("runs", found["class"] if found["runs"] else f"no: {found['reason']}"))
     rows.append(("chat template", "yes" if found["template"] else "none: it continues text"))
-    rows.append(("tokenizer", str(found["tokenizer"])))
+    rows.append(("tokenizer", found["tokenizer"] or "none"))
     rows += [(key, _short(value)) for key, value in found["geometry"].items()]
     width = max(len(key) for key, _ in rows)
     for key, value in rows:
