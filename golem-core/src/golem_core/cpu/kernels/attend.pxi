@@ -38,16 +38,16 @@ cdef inline f32x16 page_word(const void* page, Py_ssize_t at, bint ready) noexce
     return load(<const float*> page + at) if ready else load_half(<const unsigned short*> page + at)
 
 
-# Scores of `count` items from `item`, for `span` words of slots from `slot`.
+# Scores of `count` <= `width` items from `item`, for SPAN words of slots from `slot`.
 cdef inline void score_tile(Attention* t, const void* keys, Py_ssize_t item, Py_ssize_t count,
-                            Py_ssize_t slot, bint ready) noexcept nogil:
+                            int width, Py_ssize_t slot, bint ready) noexcept nogil:
     cdef Py_ssize_t dim = t.view.dim, d
     cdef const float* q[TILE]
     cdef f32x16 sums[TILE]
     cdef f32x16 sums2[TILE]
     cdef f32x16 k, k2, x
     cdef int j
-    for j in range(TILE):  # places past count repeat an item; their results are overwritten
+    for j in range(width):  # places past count repeat an item; their results are overwritten
         q[j] = t.q + t.pair[item + (j if j < count else 0)] * dim
         sums[j] = zero()
         sums2[j] = zero()
@@ -55,12 +55,12 @@ cdef inline void score_tile(Attention* t, const void* keys, Py_ssize_t item, Py_
         k = page_word(keys, PAGE * d + slot, ready)
         if SPAN == 2:
             k2 = page_word(keys, PAGE * d + slot + 16, ready)
-        for j in range(TILE):
+        for j in range(width):
             x = splat(q[j][d])
             sums[j] = fma(x, k, sums[j])
             if SPAN == 2:
                 sums2[j] = fma(x, k2, sums2[j])
-    for j in range(TILE):
+    for j in range(width):
         store(t.scores + PAGE * (item + j) + slot, sums[j])
         if SPAN == 2:
             store(t.scores + PAGE * (item + j) + slot + 16, sums2[j])
@@ -118,10 +118,10 @@ cdef void weigh(Attention* t) noexcept nogil:
               fma(load(t.totals + 16 * pair), splat(t.faded[i]), add(s, s2)))
 
 
-# Fades the sums of `count` items from `item` and adds the values of slots low..high, for `span`
-# words from `at`.
+# Fades the sums of `count` <= `width` items from `item` and adds the values of slots low..high,
+# for `span` words from `at`.
 cdef inline void value_tile(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t count,
-                            Py_ssize_t low, Py_ssize_t high, Py_ssize_t at, int span,
+                            int width, Py_ssize_t low, Py_ssize_t high, Py_ssize_t at, int span,
                             bint ready) noexcept nogil:
     cdef Py_ssize_t padded = t.view.padded, slot
     cdef const float* weights = t.scores + PAGE * item
@@ -130,7 +130,7 @@ cdef inline void value_tile(Attention* t, const void* values, Py_ssize_t item, P
     cdef f32x16 sums2[TILE]
     cdef f32x16 v, v2, x
     cdef int j
-    for j in range(TILE):
+    for j in range(width):
         p[j] = t.sums + (t.pair[item + j] if j < count else PAIRS) * padded + at
         x = splat(t.faded[item + j])
         sums[j] = mul(load(p[j]), x)
@@ -140,15 +140,25 @@ cdef inline void value_tile(Attention* t, const void* values, Py_ssize_t item, P
         v = page_word(values, padded * slot + at, ready)
         if span == 2:
             v2 = page_word(values, padded * slot + at + 16, ready)
-        for j in range(TILE):
+        for j in range(width):
             x = splat(weights[PAGE * j + slot])
             sums[j] = fma(x, v, sums[j])
             if span == 2:
                 sums2[j] = fma(x, v2, sums2[j])
-    for j in range(TILE):
+    for j in range(width):
         store(p[j], sums[j])
         if span == 2:
             store(p[j] + 16, sums2[j])
+
+
+# The same for all words.
+cdef inline void value_words(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t count,
+                             int width, Py_ssize_t low, Py_ssize_t high, bint ready) noexcept nogil:
+    cdef Py_ssize_t padded = t.view.padded, i
+    for i in range(padded // (16 * SPAN)):
+        value_tile(t, values, item, count, width, low, high, 16 * SPAN * i, SPAN, ready)
+    if padded % (16 * SPAN):
+        value_tile(t, values, item, count, width, low, high, padded - 16, 1, ready)
 
 
 # The same for one item and all words. What it fades it does not fade again.
@@ -168,19 +178,23 @@ cdef inline void value_alone(Attention* t, const void* values, Py_ssize_t item, 
 
 cdef inline void score_items(Attention* t, const void* keys, Py_ssize_t first, Py_ssize_t last,
                              bint ready) noexcept nogil:
-    cdef Py_ssize_t item, tile, i
+    cdef Py_ssize_t item, tile, count, i
     for tile in range((last - first + TILE - 1) // TILE):
         item = first + TILE * tile
-        if item == last - 1:
+        count = least(TILE, last - item)
+        if count == 1:
             score_alone(t, keys, item, ready)
-        else:
-            for i in range(2 // SPAN):
-                score_tile(t, keys, item, least(TILE, last - item), 16 * SPAN * i, ready)
+            continue
+        for i in range(2 // SPAN):
+            if count > TILE // 2:
+                score_tile(t, keys, item, count, TILE, 16 * SPAN * i, ready)
+            else:
+                score_tile(t, keys, item, count, TILE // 2, 16 * SPAN * i, ready)
 
 
 cdef inline void value_items(Attention* t, const void* values, Py_ssize_t first, Py_ssize_t last,
                              bint ready) noexcept nogil:
-    cdef Py_ssize_t padded = t.view.padded, item, tile, count, low, high, i
+    cdef Py_ssize_t item, tile, count, low, high, i
     for tile in range((last - first + TILE - 1) // TILE):
         item = first + TILE * tile
         count = least(TILE, last - item)
@@ -197,10 +211,10 @@ cdef inline void value_items(Attention* t, const void* values, Py_ssize_t first,
         for i in range(item, item + count):
             if t.low[i] < low:
                 value_alone(t, values, i, t.low[i], low, ready)
-        for i in range(padded // (16 * SPAN)):
-            value_tile(t, values, item, count, low, high, 16 * SPAN * i, SPAN, ready)
-        if padded % (16 * SPAN):
-            value_tile(t, values, item, count, low, high, padded - 16, 1, ready)
+        if count > TILE // 2:
+            value_words(t, values, item, count, TILE, low, high, ready)
+        else:
+            value_words(t, values, item, count, TILE // 2, low, high, ready)
         for i in range(item, item + count):
             if high < t.high[i]:
                 t.faded[i] = 1.0

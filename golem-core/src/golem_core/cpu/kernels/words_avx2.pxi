@@ -75,9 +75,9 @@ cdef struct i32x16:
     __m256i lo
     __m256i hi
 
-# The tile of attention: TILE items, each with sums of SPAN words. 8 registers of 16.
+# The tile of attention: TILE items, each with sums of SPAN words. 12 registers of 16.
 cdef enum:
-    TILE = 4
+    TILE = 6
     SPAN = 1
 
 

@@ -76,9 +76,9 @@ cdef extern from "immintrin.h" nogil:
 ctypedef __m512 f32x16
 ctypedef __m512i i32x16
 
-# The tile of attention: TILE items, each with sums of SPAN words. 8 sums, of 32 registers.
+# The tile of attention: TILE items, each with sums of SPAN words. 16 sums, of 32 registers.
 cdef enum:
-    TILE = 4
+    TILE = 8
     SPAN = 2
 
 
