@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -41,14 +42,13 @@ class Tiny:
     keys are those below the architecture's name, without it: int, float, bool, str, or a list.
     tensors maps a name to a shape in numpy's order, so a matrix is [out, in]. Weights of one seed
     are the same everywhere: a matrix has variance 1/in, a ``norm`` lies around 1, a ``bias``
-    around 0.
+    around 0, and ``rope_freqs`` are 1 or more.
     """
 
     architecture: str
     keys: Mapping[str, object]
     tensors: Mapping[str, Shape]
     seed: int = 0
-    values: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
     def with_key(self, key: str, value: object) -> Tiny:
         """The same with one key changed or added; None leaves it out."""
@@ -64,13 +64,13 @@ class Tiny:
 
     def draw(self, name: str) -> npt.NDArray[np.float32]:
         """The values of one tensor, float32."""
-        if name in self.values:
-            return self.values[name]
         shape = self.tensors[name]
         # The name is in the seed: a tensor's values do not depend on what else the file has.
         rng = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
-        drawn: npt.NDArray[np.float32] = rng.standard_normal(shape, np.float32)
-        if "norm" in name:
+        drawn: npt.NDArray[Any] = rng.standard_normal(shape)
+        if name.startswith("rope_freqs"):
+            drawn = 1 + abs(drawn)
+        elif "norm" in name:
             drawn = drawn / 8 + 1
         elif name.endswith(".bias"):
             drawn = drawn / 8
