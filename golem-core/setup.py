@@ -71,4 +71,5 @@ rest = [extension(s, []) for s in sorted([*CPU.glob("*.pyx"), *WEIGHTS.glob("*.p
 setup(
     ext_modules=cythonize(kernels, compiler_directives=UNCHECKED, build_dir="build")
     + cythonize(rest, build_dir="build"),
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )

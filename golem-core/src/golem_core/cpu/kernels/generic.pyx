@@ -6,5 +6,6 @@ include "floats.pxi"
 include "products.pxi"
 include "storage.pxi"
 include "export.pxi"
+include "limits.pxi"
 
 fill_storage(&exported)
