@@ -283,7 +283,7 @@ def test_a_seeded_text_does_not_depend_on_company_or_on_being_set_aside() -> Non
 
 
 def test_a_nan_ends_its_own_request_and_is_not_cached() -> None:
-    poisoned = ask([*range(40), POISON, *range(40)], 5)
+    poisoned = ask([*range(40), POISON, *range(120)], 5)  # read in several passes
     clean = ask([*range(40), 50, *range(40)], 40)
     program = HashProgram(width=64)
     with engine(program) as made:
