@@ -7,7 +7,7 @@ one long operation of Python, so every operation that can grow is measured befor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from golem_core.errors import BadRequest
@@ -20,15 +20,7 @@ _CHARACTERS_A_SECOND = 1 << 20
 # What one small object costs beside its characters.
 _OBJECT = 64
 
-_CONTAINERS: tuple[type, ...] = (
-    list,
-    tuple,
-    dict,
-    set,
-    type({}.items()),
-    type({}.keys()),
-    type({}.values()),
-)
+_VIEWS: tuple[type[Any], ...] = (type({}.items()), type({}.keys()), type({}.values()))
 
 
 class Budget:
@@ -66,8 +58,9 @@ class Budget:
 
         A list that holds a list twice, and so on forty times, is small until it is printed.
         """
-        if isinstance(value, _CONTAINERS):
-            self.objects(len(value))
+        children = _children(value)
+        if children is not None:
+            self.objects(len(children))
             if self._size(value) > self._largest:
                 raise BadRequest("the chat template made too much text and was stopped", "messages")
         return value
@@ -75,14 +68,22 @@ class Budget:
     def _size(self, value: Any) -> int:
         if isinstance(value, str):
             return len(value)
-        if not isinstance(value, _CONTAINERS):
-            return 1
         known = self._sizes.get(id(value))
         if known is None:
-            children = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
-            size = 1 + sum(map(self._size, children))
-            known = self._sizes[id(value)] = (size, value)
+            children = _children(value)
+            if children is None:
+                return 1
+            known = self._sizes[id(value)] = (1 + sum(map(self._size, children)), value)
         return known[0]
+
+
+def _children(value: Any) -> Collection[Any] | None:
+    """What is inside a container that prints its inside; None for any other value."""
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, (list, tuple, set)):
+        return value
+    return list(value) if isinstance(value, _VIEWS) else None
 
 
 class Ticked:

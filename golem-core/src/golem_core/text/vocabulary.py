@@ -119,7 +119,7 @@ class Vocabulary:
             codes = np.where(known, numbers, Kind.UNDEFINED).astype(np.uint8)
         scores = _array(metadata, "tokenizer.ggml.scores", size)
         ids = dict(zip(texts, range(size), strict=True))
-        if len(ids) != size:
+        if len(ids) != size or "" in ids:
             texts, ids = _without_empty(texts)
         special = _special_ids(metadata, model, size)
         _find_by_text(special, ids, codes)
