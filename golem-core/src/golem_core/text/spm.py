@@ -70,8 +70,7 @@ def _kinds(vocabulary: Vocabulary) -> npt.NDArray[np.uint8]:
 def _model(vocabulary: Vocabulary) -> bytes:
     """A serialized ModelProto. Lengths are written in three bytes, which protobuf allows."""
     assert vocabulary.scores is not None
-    texts = _encoded(vocabulary.texts)
-    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    text, sizes = _encoded(vocabulary.texts)
     ends = np.cumsum(sizes + _HEAD + _TAIL)
     starts = ends - sizes - _HEAD - _TAIL
     out = np.zeros(int(ends[-1]), np.uint8)
@@ -80,7 +79,7 @@ def _model(vocabulary: Vocabulary) -> bytes:
         is_text[starts + i] = False
     for i in range(_TAIL):
         is_text[ends - _TAIL + i] = False
-    out[is_text] = np.frombuffer(b"".join(texts), np.uint8)
+    out[is_text] = text
     out[starts] = _PIECES
     _write_size(out, starts + 1, sizes + _HEAD - 4 + _TAIL)
     out[starts + 4] = _TEXT
@@ -105,12 +104,16 @@ def _model(vocabulary: Vocabulary) -> bytes:
     )
 
 
-def _encoded(texts: Sequence[str]) -> list[bytes]:
-    texts_utf8 = [text.encode() for text in texts]
-    longest = max(map(len, texts_utf8))
-    if longest >= 1 << 20:
-        raise BadWeights(f"a token is {longest} bytes long; expected under a million")
-    return texts_utf8
+def _encoded(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """All texts in UTF-8, one after the other, and the bytes of each."""
+    text = np.frombuffer("".join(texts).encode(), np.uint8)
+    # Where each character begins, and so where the first after each text does.
+    begins = np.append(np.flatnonzero((text & 0xC0) != 0x80), len(text))
+    ends = begins[np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))]
+    sizes: npt.NDArray[np.int64] = np.diff(ends, prepend=0)
+    if sizes.max() >= 1 << 20:
+        raise BadWeights(f"a token is {sizes.max()} bytes long; expected under a million")
+    return text, sizes
 
 
 def _write_size(
