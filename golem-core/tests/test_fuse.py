@@ -29,7 +29,10 @@ def test_a_block_is_three_products_and_one_attention(graph: Graph) -> None:
 
 def test_the_residual_and_the_gate_are_finished_in_the_product(graph: Graph) -> None:
     products = {
-        p.out.name: p for s in fuse(graph, CODED, ()) if isinstance(s, ProductStage) for p in s.products
+        p.out.name: p
+        for s in fuse(graph, CODED, ())
+        if isinstance(s, ProductStage)
+        for p in s.products
     }
     residual = products["blk.0.attn_residual"].residual
     assert residual is not None

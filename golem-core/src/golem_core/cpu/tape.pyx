@@ -377,11 +377,14 @@ cdef class Tape:
             raise MemoryError()
 
     def view(self, Py_ssize_t offset, Py_ssize_t rows, Py_ssize_t size):
-        """Float32 [rows, size] of the arena, not copied."""
-        cdef float[:, ::1] window
+        """Float32 [rows, size] of the arena, not copied; it keeps the arena alive."""
         if offset < 0 or offset + 4 * rows * size > <Py_ssize_t>self.arena_bytes:
             raise ValueError("outside the arena")
-        window = <float[:rows, :size]>(<float*>(self.arena + offset))
+        cdef Window window = Window()
+        window.tape = self
+        window.data = <float*>(self.arena + offset)
+        window.shape[0], window.shape[1] = rows, size
+        window.strides[0], window.strides[1] = 4 * size, 4
         return np.asarray(window)
 
     # Replaying
@@ -488,7 +491,7 @@ cdef class Tape:
         return seconds
 
     def close(self):
-        """Gives the memory back."""
+        """Gives the memory back, but for the arena, which goes with the last view of it."""
         cdef int i
         if self.code.stages != NULL:
             for i in range(self.code.stage_count):
@@ -506,8 +509,6 @@ cdef class Tape:
         self.caches = NULL
         PyMem_Free(self.code.counters)
         self.code.counters = NULL
-        release(self.arena, self.arena_bytes)
-        self.arena = NULL
         release(self.weights, self.weight_bytes)
         self.weights = NULL
         if self.code.scratch != NULL:
@@ -517,5 +518,28 @@ cdef class Tape:
 
     def __dealloc__(self):
         self.close()
+        release(self.arena, self.arena_bytes)
         PyMem_Free(self.code.runs)
         PyMem_Free(self.code.busy)
+
+
+cdef class Window:
+    """A part of an arena, as a buffer."""
+
+    cdef Tape tape
+    cdef float* data
+    cdef Py_ssize_t[2] shape
+    cdef Py_ssize_t[2] strides
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        buffer.buf = self.data
+        buffer.obj = self
+        buffer.len = 4 * self.shape[0] * self.shape[1]
+        buffer.itemsize = 4
+        buffer.readonly = 0
+        buffer.format = "f"
+        buffer.ndim = 2
+        buffer.shape = self.shape
+        buffer.strides = self.strides
+        buffer.suboffsets = NULL
+        buffer.internal = NULL

@@ -57,7 +57,7 @@ class ReferenceProgram(Program):
         self._kept.clear()
 
     def _replay(self, batch: Batch) -> dict[str, np.ndarray]:
-        setting = _Setting(self._kept, batch)
+        setting = Pages(self._kept, batch)
         values: dict[str, np.ndarray] = {}
         for op in self._graph.ops:
             inputs = [values[t.name] for t in op.inputs]
@@ -73,7 +73,7 @@ class ReferenceProgram(Program):
         return self._weights[name]
 
 
-class _Setting:
+class Pages:
     """The `ops.Setting` of one pass over the program's pages."""
 
     def __init__(self, kept: list[np.ndarray], batch: Batch) -> None:
