@@ -69,7 +69,7 @@ def record(weights: Weights, vocabulary: int = VOCABULARY) -> Graph:
 
 
 def _block(g: Graph, x: Tensor, i: int, rope: Rope) -> Tensor:
-    def w(name: str, *shape: int):  # noqa: ANN202
+    def w(name: str, *shape: int):
         return g.weight(f"blk.{i}.{name}", shape)
 
     h = g.rms_norm(x, w("attn_norm.weight", WIDTH), EPS)

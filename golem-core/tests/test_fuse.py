@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import BLOCKS, record, write
 
-from golem_core.graph.fuse import AttendStage, ProductStage, RowStage, fuse
-from golem_core.graph.graph import Graph
+from golem_core.graph.fuse import AttendStage, ProductStage, RowStage, fuse, storage
+from golem_core.graph.graph import Graph, Tensor
+
+from .programs import BLOCKS, record, write
 
 CODED = ("Q8_0",)
 
@@ -67,26 +68,20 @@ def test_a_kept_waypoint_is_not_fused_away(graph: Graph) -> None:
 
 
 def test_every_stage_reads_what_an_earlier_one_wrote(graph: Graph) -> None:
+    root = storage(graph)
     for keep in ((), tuple(graph.named())):
-        done: set[str] = set()
-        views = {op.output: op.inputs[0] for op in graph.ops if op.kind == "reshape"}
-
-        def root(tensor):
-            while tensor in views:
-                tensor = views[tensor]
-            return tensor.name
-
+        done: set[Tensor] = set()
         for stage in fuse(graph, CODED, keep):
             if isinstance(stage, RowStage):
                 for op in stage.ops:
-                    assert all(root(t) in done for t in op.inputs)
+                    assert all(root[t] in done for t in op.inputs)
                     if op.output is not None:
-                        done.add(op.output.name)
+                        done.add(op.output)
             elif isinstance(stage, ProductStage):
-                assert root(stage.x) in done
-                assert all(root(p.residual) in done for p in stage.products if p.residual)
-                done |= {p.out.name for p in stage.products}
+                assert root[stage.x] in done
+                assert all(root[p.residual] in done for p in stage.products if p.residual)
+                done |= {p.out for p in stage.products}
             else:
-                assert all(root(t) in done for t in stage.op.inputs)
+                assert all(root[t] in done for t in stage.op.inputs)
                 assert stage.op.output is not None
-                done.add(stage.op.output.name)
+                done.add(stage.op.output)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import VOCABULARY, batch, record, write
 
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph import PAGE, Program, compile
 from golem_core.graph.ops import OPS
 from golem_core.reference.program import Pages
 from golem_core.weights import Weights
+
+from .programs import VOCABULARY, batch, record, write
 
 FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 PAGES = 24

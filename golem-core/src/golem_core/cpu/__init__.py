@@ -1,0 +1,1 @@
+"""The processor backend: a tape of stages, a pool of workers, kernels by instruction set."""

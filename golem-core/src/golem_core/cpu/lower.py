@@ -15,7 +15,6 @@ import numpy as np
 from golem_core.cpu import dispatch
 from golem_core.cpu.pool import Pool
 from golem_core.cpu.tape import Tape
-from golem_core.threads import choose
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.fuse import (
     AttendStage,
@@ -29,6 +28,7 @@ from golem_core.graph.fuse import (
 from golem_core.graph.graph import PICKED, Graph, Op, Rope, Tensor, Weight
 from golem_core.graph.plan import Block, place
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program
+from golem_core.threads import choose
 
 # Formats whose products read quantised columns; the others read floats.
 CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
@@ -55,7 +55,7 @@ class CpuProgram(Program):
         self._result = graph.result.name
         self._places = places
         tensor, offset = places[self._result]
-        self._logits = tape.view(offset, self.outputs, tensor.size)
+        self._logits: np.ndarray = tape.view(offset, self.outputs, tensor.size)
 
     def run(self, batch: Batch) -> np.ndarray:
         """See `Program.run`."""
@@ -126,9 +126,7 @@ class _Lowering:
         self.width, self.outputs, self.pages = width, outputs, pages
         self.roots = storage(graph)
         self.stages = fuse(graph, CODED, kept)
-        self.ropes = list(
-            {op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"}
-        )
+        self.ropes = list({op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"})
         self.tape = Tape(Pool(workers), width, outputs, list(pages))
         self.packed: dict[str, tuple[Any, ...]] = {}
 
@@ -249,9 +247,7 @@ class _Lowering:
         self.places: dict[Tensor, Where] = {
             root: (True, block.offset, 4 * root.size) for root, block in blocks.items()
         }
-        self.codes = {
-            root: (block.offset, root.size) for root, block in code_blocks.items()
-        }
+        self.codes = {root: (block.offset, root.size) for root, block in code_blocks.items()}
         self.turns: dict[Rope, Where] = {
             rope: (True, block.offset, 4 * rope.dims) for rope, block in turns.items()
         }
@@ -307,7 +303,7 @@ class _Lowering:
         """What `Tape.add_rows` must know of one operation."""
         shape = op.inputs[0].shape if op.inputs else ()
         made: dict[str, Any] = {"kind": op.kind}
-        for key, tensor in zip("ab", op.inputs):
+        for key, tensor in zip("ab", op.inputs, strict=False):
             made[key] = self.place_of(tensor)
         if op.output is not None:
             made["out"] = self.place_of(op.output)
@@ -346,9 +342,7 @@ class _Lowering:
         x = self.place_of(stage.x)
         codes = self.codes.get(self.roots[stage.x])
         jobs = [self.job(product) for product in stage.products]
-        self.tape.add_product(
-            stage.rows == PICKED, x if x[0] else None, codes, stage.x.size, jobs
-        )
+        self.tape.add_product(stage.rows == PICKED, x if x[0] else None, codes, stage.x.size, jobs)
 
     def job(self, product: Product) -> dict[str, Any]:
         return {

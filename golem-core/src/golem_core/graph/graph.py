@@ -213,7 +213,7 @@ class Graph:
         """
         if k is not None and v is not None:
             store = f"{name}.store" if name else None
-            self._record("store", store, (k, v), (), cache=cache)
+            self._append("store", store, (k, v), (), False, None, {"cache": cache})
         return self._record("attend", name, (q,), (), cache=cache, scale=scale, softcap=softcap)
 
     def add(self, a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
@@ -263,7 +263,22 @@ class Graph:
         full: bool = False,
         rows: str | None = None,
         **attributes: Any,
-    ) -> Any:
+    ) -> Tensor:
+        output = self._append(kind, name, inputs, weights, full, rows, attributes)
+        if output is None:
+            raise ValueError(f"{kind} gives no value")
+        return output
+
+    def _append(
+        self,
+        kind: str,
+        name: str | None,
+        inputs: tuple[Tensor, ...],
+        weights: tuple[Weight, ...],
+        full: bool,
+        rows: str | None,
+        attributes: Mapping[str, Any],
+    ) -> Tensor | None:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise ValueError(f"{kind} reads {tensor.name}, which is of another graph")

@@ -79,7 +79,9 @@ def _rope_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]
 
 def _store_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> None:
     kept = (a["cache"].heads, a["cache"].dim)
-    _need(x[0] == kept and x[1] == kept, name, f"cache {list(kept)}, k, v {list(x[0])} {list(x[1])}")
+    _need(
+        x[0] == kept and x[1] == kept, name, f"cache {list(kept)}, k, v {list(x[0])} {list(x[1])}"
+    )
 
 
 def _attend_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> Shape:
@@ -127,14 +129,14 @@ def _rope(s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     rope, y = a["rope"], x[0].copy()
     angle = s.positions[:, None, None] * rope.frequencies()
     cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-    half = rope.dims // 2
+    dims = np.arange(rope.dims)
     if rope.layout == "half":
-        first, second = np.s_[..., :half], np.s_[..., half : rope.dims]
+        first, second = dims[: rope.dims // 2], dims[rope.dims // 2 :]
     else:
-        first, second = np.s_[..., 0 : rope.dims : 2], np.s_[..., 1 : rope.dims : 2]
-    y[first] = x[0][first] * cos - x[0][second] * sin
-    y[second] = x[0][second] * cos + x[0][first] * sin
-    return y
+        first, second = dims[0::2], dims[1::2]
+    y[..., first] = x[0][..., first] * cos - x[0][..., second] * sin
+    y[..., second] = x[0][..., second] * cos + x[0][..., first] * sin
+    return np.asarray(y)
 
 
 def _store(s: Setting, x: Any, _w: Any, a: Any) -> None:

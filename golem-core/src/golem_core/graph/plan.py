@@ -15,7 +15,7 @@ ALIGN = 64  # bytes: one cache line, one AVX-512 register
 
 @dataclass(eq=False)
 class Block:
-    """`nbytes` that are needed from stage `first` to stage `last`; `offset` is the plan's answer."""
+    """`nbytes` that are needed from stage `first` to `last`; `offset` is the plan's answer."""
 
     nbytes: int
     first: int

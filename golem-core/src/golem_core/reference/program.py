@@ -81,12 +81,14 @@ class Pages:
         self._kept, self._batch = kept, batch
 
     def keep(self, cache: Cache, row: int, key: np.ndarray, value: np.ndarray) -> None:
+        """See `ops.Setting.keep`."""
         position = int(self.positions[row])
         page = self._table(cache, row)[position // PAGE]
         self._kept[cache.index][0, page, position % PAGE] = key
         self._kept[cache.index][1, page, position % PAGE] = value
 
     def kept(self, cache: Cache, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `ops.Setting.kept`."""
         position = int(self.positions[row])
         first = 0 if cache.window is None else max(0, position - cache.window + 1)
         seen = np.arange(first, position + 1)

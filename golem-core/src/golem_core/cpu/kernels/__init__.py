@@ -1,0 +1,1 @@
+"""The kernels: one extension module for each instruction set, see `table.pxd`."""

@@ -1,0 +1,51 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from golem_core.cpu.pool import Pool
+
+Where = tuple[bool, int, int]
+
+class Tape:
+    pool: Pool
+    width: int
+    most_outputs: int
+    def __init__(self, pool: Pool, width: int, outputs: int, group_pages: list[int]) -> None: ...
+    def reserve_weights(self, nbytes: int) -> None: ...
+    def pack(
+        self, format: int, source: np.ndarray, rows: int, cols: int, panel: int, offset: int
+    ) -> None: ...
+    def reserve_arena(self, nbytes: int, row_scratch: int, product_scratch: int) -> None: ...
+    def add_cache(self, group: int, heads: int, dim: int, window: int | None, kv: str) -> int: ...
+    def add_rows(self, picked: bool, ops: list[dict[str, Any]]) -> None: ...
+    def add_product(
+        self,
+        picked: bool,
+        x: Where | None,
+        codes: tuple[int, int] | None,
+        cols: int,
+        jobs: list[dict[str, Any]],
+    ) -> None: ...
+    def add_attend(
+        self,
+        cache: int,
+        q: Where,
+        out: Where,
+        query_heads: int,
+        scale: float,
+        softcap: float,
+    ) -> None: ...
+    def finish(self) -> None: ...
+    def view(self, offset: int, rows: int, size: int) -> np.ndarray: ...
+    def run(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        sequence: np.ndarray,
+        tables: Sequence[np.ndarray],
+        outputs: np.ndarray,
+    ) -> None: ...
+    def time_kernels(self, on: bool) -> None: ...
+    def busy_seconds(self) -> list[tuple[float, float, float]]: ...
+    def close(self) -> None: ...
