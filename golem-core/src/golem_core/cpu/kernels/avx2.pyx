@@ -1,9 +1,7 @@
-"""The kernels for avx2: floats; its products are those of generic."""
+"""The kernels for AVX2."""
 
 include "words_avx2.pxi"
+include "dot_avx2.pxi"
 include "floats.pxi"
-
-cdef void fill_products(Kernels* k) noexcept:
-    pass
-
+include "products.pxi"
 include "export.pxi"

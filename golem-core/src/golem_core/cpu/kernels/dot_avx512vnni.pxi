@@ -18,8 +18,10 @@ cdef extern from "immintrin.h" nogil:
 # Tiles: two panels times up to six columns leave 24 registers to sums and values.
 cdef enum:
     WIDEST = 6
-    FLOAT_WIDEST = 6
+    FLOAT_WIDEST = 8
     TALLEST = 2
+    PARTIAL = 0
+    AHEAD = 4096                # bytes that weights are asked for ahead of their use
 
 ctypedef __m512i bytes64
 ctypedef __m512i bytes4
@@ -83,6 +85,11 @@ cdef inline i32x16 minus_sum(const int* sum, int offset) noexcept nogil:
 
 cdef inline i32x16 dots(i32x16 sums, bytes64 codes, bytes4 four) noexcept nogil:
     return _mm512_dpbusd_epi32(sums, codes, four)
+
+
+cdef inline i32x16 widen(i32x16 sums, i32x16 partial) noexcept nogil:
+    """Never called: `dots` adds to whole sums here."""
+    return sums
 
 
 cdef inline i32x16 minus_sum_wide(const int* sum) noexcept nogil:

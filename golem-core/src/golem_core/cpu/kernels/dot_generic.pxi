@@ -7,6 +7,8 @@ cdef enum:
     WIDEST = 1
     FLOAT_WIDEST = 1
     TALLEST = 1
+    PARTIAL = 0
+    AHEAD = 4096                # bytes that weights are asked for ahead of their use
 
 ctypedef struct bytes64:
     unsigned char[64] lane
@@ -81,6 +83,11 @@ cdef i32x16 dots(i32x16 sums, bytes64 codes, bytes4 four) noexcept nogil:
     for i in range(16):
         sums.lane[i] += (codes.lane[4 * i] * four.lane[0] + codes.lane[4 * i + 1] * four.lane[1]
                       + codes.lane[4 * i + 2] * four.lane[2] + codes.lane[4 * i + 3] * four.lane[3])
+    return sums
+
+
+cdef i32x16 widen(i32x16 sums, i32x16 partial) noexcept nogil:
+    """Never called: `dots` adds to whole sums here."""
     return sums
 
 

@@ -17,13 +17,16 @@ cdef inline void float_tile(int format, int R, int N, const unsigned char* w, Py
     """R panels at w times N columns at x."""
     cdef f32x16[2 * FLOAT_WIDEST] values
     cdef f32x16 w0, w1, s
-    cdef Py_ssize_t k
+    cdef Py_ssize_t k, size = 64 if format == F32 else 32
     cdef int n
     for n in range(N):
         values[n] = zero()
         if R == 2:
             values[n + FLOAT_WIDEST] = zero()
     for k in range(cols):
+        __builtin_prefetch(w + AHEAD + k * size, 0, 3)
+        if R == 2:
+            __builtin_prefetch(w + panel + AHEAD + k * size, 0, 3)
         w0 = row16(format, w, k)
         if R == 2:
             w1 = row16(format, w + panel, k)

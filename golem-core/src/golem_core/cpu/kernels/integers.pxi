@@ -5,6 +5,17 @@
 # any shape. Bounds: a block's sum is at most 32 * 255 * 127; a half of Q6_K's times its scale at
 # most 16 * 32 * 127 * 128, and both halves less than 2^24, so they are exact as floats.
 
+cdef extern from *:
+    void __builtin_prefetch(const void*, int, int) nogil
+
+
+cdef inline void prefetch(int format, const unsigned char* block) noexcept nogil:
+    """Asks for what a narrow tile reads soon: such a tile waits for memory, not for sums."""
+    cdef int i
+    for i in range(code_bits(format) + 1):
+        __builtin_prefetch(block + AHEAD + 64 * i, 0, 3)
+
+
 cdef inline bytes64 vector(int format, const unsigned char* block, int j) noexcept nogil:
     """Vector j of a block's codes."""
     cdef bytes64 v
@@ -55,6 +66,15 @@ cdef inline void start(int format, int R, int N, const int* sums, Py_ssize_t str
             into[n + WIDEST] = into[n]
 
 
+cdef inline void settle(int format, int N, i32x16* partial, i32x16* sums) noexcept nogil:
+    """Where sums are kept in 16 bits for a while: adds them to the sums, and begins anew."""
+    cdef int n
+    if PARTIAL and format != Q8_0:
+        for n in range(N):
+            sums[n] = widen(sums[n], partial[n])
+            partial[n] = no_dots()
+
+
 cdef inline f32x16 block_scale(int format, const unsigned char* group, Py_ssize_t index,
                                int half) noexcept nogil:
     """d of a block, or d * scale; of half 0 or 1, for Q6_K."""
@@ -96,7 +116,7 @@ cdef inline void finish(int format, int R, int N, const unsigned char* group, Py
         if R == 2:
             values[n + WIDEST] = fma(to_f32(sums[n + WIDEST]), mul(d1, s), values[n + WIDEST])
         if offset(format) == 0:
-            s = splat(scales[n * stride] * <float>totals[n * stride])
+            s = mul(s, to_f32(isplat(totals[n * stride])))
             values[n] = fma(m0, s, values[n])
             if R == 2:
                 values[n + WIDEST] = fma(m1, s, values[n + WIDEST])
@@ -146,6 +166,8 @@ cdef inline void tile(int format, int R, int N, const unsigned char* w, Py_ssize
     cdef f32x16[2 * WIDEST] values
     cdef f32x16[2 * WIDEST] scaled
     cdef i32x16[2 * WIDEST] sums
+    cdef i32x16[2 * WIDEST] partial
+    cdef i32x16* into = &sums[0]
     cdef const signed char* codes = x.codes + column * blocks * 32
     cdef const float* scales = x.scales + column * blocks
     cdef const int* totals = x.sums + column * blocks
@@ -154,27 +176,40 @@ cdef inline void tile(int format, int R, int N, const unsigned char* w, Py_ssize
     cdef const unsigned char* group
     cdef const unsigned char* block
     cdef int shift = group_shift(format), n
+    if PARTIAL and format != Q8_0:
+        into = &partial[0]
     for n in range(N):
         values[n] = zero()
+        partial[n] = no_dots()
         if R == 2:
             values[n + WIDEST] = zero()
     for b in range(blocks):
         group = w + (b >> shift) * group_bytes(format)
         index = b & ((1 << shift) - 1)
         block = group + index * code_bytes(format)
+        prefetch(format, block)
+        if R == 2:
+            prefetch(format, block + panel)
         start(format, R, N, parts if format == Q6_K else totals,
               2 * blocks if format == Q6_K else blocks, sums)
-        step(format, R, N, 0, block, panel, codes, cols, sums)
-        step(format, R, N, 1, block, panel, codes, cols, sums)
-        step(format, R, N, 2, block, panel, codes, cols, sums)
-        step(format, R, N, 3, block, panel, codes, cols, sums)
+        step(format, R, N, 0, block, panel, codes, cols, into)
+        step(format, R, N, 1, block, panel, codes, cols, into)
+        if code_bits(format) == 6:
+            settle(format, N, partial, sums)
+        step(format, R, N, 2, block, panel, codes, cols, into)
+        step(format, R, N, 3, block, panel, codes, cols, into)
+        if code_bits(format) > 4:
+            settle(format, N, partial, sums)
         if format == Q6_K:
             halves(format, R, N, group, panel, index, 0, sums, scaled)
             start(format, R, N, parts + 1, 2 * blocks, sums)
-        step(format, R, N, 4, block, panel, codes, cols, sums)
-        step(format, R, N, 5, block, panel, codes, cols, sums)
-        step(format, R, N, 6, block, panel, codes, cols, sums)
-        step(format, R, N, 7, block, panel, codes, cols, sums)
+        step(format, R, N, 4, block, panel, codes, cols, into)
+        step(format, R, N, 5, block, panel, codes, cols, into)
+        if code_bits(format) == 6:
+            settle(format, N, partial, sums)
+        step(format, R, N, 6, block, panel, codes, cols, into)
+        step(format, R, N, 7, block, panel, codes, cols, into)
+        settle(format, N, partial, sums)
         if format == Q6_K:
             halves(format, R, N, group, panel, index, 1, sums, scaled)
             finish_halves(format, R, N, group, panel, scaled, scales, blocks, values)
@@ -195,11 +230,12 @@ cdef inline void rows(int format, int R, const unsigned char* w, Py_ssize_t pane
                       float* out, Py_ssize_t stride) noexcept nogil:
     """R panels times all columns, in tiles as wide as they come."""
     cdef Py_ssize_t end = column + columns
-    while end - column >= WIDEST:
+    # Seven and eight columns are two tiles of about equal width, better than one wide, one narrow.
+    while end - column >= WIDEST and (WIDEST <= 4 or (end - column != 7 and end - column != 8)):
         tile(format, R, WIDEST, w, panel, x, column, blocks, out, stride)
         column += WIDEST
         out += WIDEST * stride
-    if WIDEST > 4 and end - column >= 4:
+    while WIDEST > 4 and end - column >= 4:
         tile(format, R, 4, w, panel, x, column, blocks, out, stride)
         column += 4
         out += 4 * stride
