@@ -631,7 +631,7 @@ def test_real_files_read_as_gguf_py_reads_them():
                 value = ours.metadata[key]
                 if isinstance(value, StringArray):
                     assert len(value) == len(field.data)
-                    some = [*range(100), *range(len(value) - 100, len(value))]
+                    some = sorted({*range(min(100, len(value))), *range(len(value))[-100:]})
                     wanted = [str(bytes(field.parts[field.data[i]]), "utf-8") for i in some]
                     assert [value[i] for i in some] == wanted
                     assert [value.decode_all()[i] for i in some] == wanted
