@@ -1,9 +1,7 @@
-"""The kernels for neon: floats; its products are those of generic."""
+"""The kernels for AArch64."""
 
 include "words_neon.pxi"
+include "dot_neon.pxi"
 include "floats.pxi"
-
-cdef void fill_products(Kernels* k) noexcept:
-    pass
-
+include "products.pxi"
 include "export.pxi"

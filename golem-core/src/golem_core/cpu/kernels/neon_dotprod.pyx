@@ -1,9 +1,7 @@
-"""The kernels for neon with the dot product: floats; its products are those of generic."""
+"""The kernels for AArch64 with dot products."""
 
 include "words_neon_dotprod.pxi"
+include "dot_neon_dotprod.pxi"
 include "floats.pxi"
-
-cdef void fill_products(Kernels* k) noexcept:
-    pass
-
+include "products.pxi"
 include "export.pxi"
