@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ref.quantise import Floats
 
@@ -19,4 +19,15 @@ def log_softmax(logits: Floats) -> NDArray[np.float64]:
 def divergence(reference: Floats, logits: Floats) -> float:
     """KL(reference || logits) in nats, the mean over the positions [positions, vocabulary]."""
     p, q = log_softmax(reference), log_softmax(logits)
+    return float((np.exp(p) * (p - q)).sum(axis=-1).mean())
+
+
+def among(logs: ArrayLike, top: ArrayLike, logits: Floats) -> float:
+    """KL among the likeliest tokens alone, in nats, the mean over the positions.
+
+    `top` [positions, k] are tokens and `logs` their logarithmic probabilities by the reference,
+    as if there were no others; `logits` [positions, vocabulary] are the engine's.
+    """
+    p = log_softmax(np.asarray(logs, np.float32))
+    q = log_softmax(np.take_along_axis(logits, np.asarray(top), axis=1))
     return float((np.exp(p) * (p - q)).sum(axis=-1).mean())

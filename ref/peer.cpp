@@ -1,11 +1,14 @@
 // What llama.cpp computes, for the recordings: ids of a text, logits of every position, greedy text.
 //
-//   peer tokens MODEL TEXT_FILE special(0|1)             ids of the text, with <bos> as the file says
-//   peer logits MODEL IDS_FILE OUT.f32 kv(f16|f32)       logits [positions, vocabulary] of each line
-//   peer greedy MODEL IDS_FILE COUNT threads             for each line of ids "id gap id gap ..."
+//   peer tokens MODEL TEXT_FILE special(0|1)          ids of the text, with <bos> as the file says
+//   peer logits MODEL IDS_FILE OUT.f32 kv COUNT       logits of each line's last COUNT positions,
+//                                                     0: of all, read in one pass
+//   peer follow MODEL IDS_FILE OUT.f32 kv COUNT       the same, these positions one at a time
+//   peer greedy MODEL IDS_FILE COUNT kv               for each line of ids "id gap id gap ..."
 //
-// An IDS_FILE holds one sequence a line, ids apart by spaces. `kv` f32 also turns flash attention
-// off: the nearest to the textbook that llama.cpp comes. A gap is the largest logit less the second.
+// An IDS_FILE holds one sequence a line, ids apart by spaces; logits are [positions, vocabulary].
+// kv is f16, as llama.cpp comes, or f32, which also turns flash attention off: the nearest to the
+// textbook that it gets. A gap is the largest logit less the second. THREADS in the environment.
 // Build: bench/build_peer.sh compiles it beside the library.
 
 #include "llama.h"
@@ -38,12 +41,13 @@ static std::vector<Ids> read_lines(const char * path) {
     return lines;
 }
 
-static llama_context * context(llama_model * model, size_t positions, bool exact, int threads) {
+static llama_context * context(llama_model * model, size_t positions, const char * kv) {
+    const char * threads = getenv("THREADS");
     auto params = llama_context_default_params();
     params.n_ctx = positions;
     params.n_batch = positions;
-    params.n_threads = params.n_threads_batch = threads;
-    if (exact) {
+    params.n_threads = params.n_threads_batch = threads ? atoi(threads) : 1;
+    if (!strcmp(kv, "f32")) {
         params.type_k = params.type_v = GGML_TYPE_F32;
         params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
     }
@@ -52,8 +56,8 @@ static llama_context * context(llama_model * model, size_t positions, bool exact
     return made;
 }
 
-// Runs ids from position `from` on and asks for logits of all of them, or of the last.
-static void decode(llama_context * ctx, const Ids & ids, size_t from, bool all) {
+// Runs ids from position `from` on and asks for logits of those from index `first` on.
+static void decode(llama_context * ctx, const Ids & ids, size_t from, size_t first) {
     auto batch = llama_batch_init(ids.size(), 0, 1);
     batch.n_tokens = ids.size();
     for (size_t i = 0; i < ids.size(); i++) {
@@ -61,7 +65,7 @@ static void decode(llama_context * ctx, const Ids & ids, size_t from, bool all) 
         batch.pos[i] = from + i;
         batch.n_seq_id[i] = 1;
         batch.seq_id[i][0] = 0;
-        batch.logits[i] = all || i + 1 == ids.size();
+        batch.logits[i] = i >= first;
     }
     if (llama_decode(ctx, batch)) fail("decode failed");
     llama_batch_free(batch);
@@ -78,14 +82,26 @@ static void tokens(llama_model * model, char ** argv) {
     printf("\n");
 }
 
-static void logits(llama_model * model, int vocabulary, char ** argv) {
+static void logits(llama_model * model, int vocabulary, bool follow, char ** argv) {
     FILE * out = fopen(argv[4], "wb");
     if (!out) fail("cannot write the logits");
     for (const Ids & ids : read_lines(argv[3])) {
-        auto * ctx = context(model, ids.size(), !strcmp(argv[5], "f32"), 2);
-        decode(ctx, ids, 0, true);
-        for (size_t i = 0; i < ids.size(); i++) {
-            fwrite(llama_get_logits_ith(ctx, i), sizeof(float), vocabulary, out);
+        auto * ctx = context(model, ids.size(), argv[5]);
+        size_t count = atoi(argv[6]) ? atoi(argv[6]) : ids.size();
+        size_t first = ids.size() - count;
+        auto keep = [&](int row) {
+            fwrite(llama_get_logits_ith(ctx, row), sizeof(float), vocabulary, out);
+        };
+        if (follow) {
+            decode(ctx, Ids(ids.begin(), ids.begin() + first + 1), 0, first);
+            keep(first);
+            for (size_t at = first + 1; at < ids.size(); at++) {
+                decode(ctx, {ids[at]}, at, 0);
+                keep(0);
+            }
+        } else {
+            decode(ctx, ids, 0, first);
+            for (size_t row = first; row < ids.size(); row++) keep(row);
         }
         llama_free(ctx);
     }
@@ -95,11 +111,11 @@ static void logits(llama_model * model, int vocabulary, char ** argv) {
 static void greedy(llama_model * model, int vocabulary, char ** argv) {
     int count = atoi(argv[4]);
     for (const Ids & prompt : read_lines(argv[3])) {
-        auto * ctx = context(model, prompt.size() + count, false, atoi(argv[5]));
+        auto * ctx = context(model, prompt.size() + count, argv[5]);
         Ids ids = prompt;
         size_t from = 0;
         for (int step = 0; step < count; step++) {
-            decode(ctx, ids, from, false);
+            decode(ctx, ids, from, ids.size() - 1);
             from += ids.size();
             const float * row = llama_get_logits_ith(ctx, -1);
             int best = 0;
@@ -126,7 +142,8 @@ int main(int argc, char ** argv) {
     int vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
     std::string mode = argv[1];
     if (mode == "tokens") tokens(model, argv);
-    else if (mode == "logits" && argc > 5) logits(model, vocabulary, argv);
+    else if (mode == "logits" && argc > 6) logits(model, vocabulary, false, argv);
+    else if (mode == "follow" && argc > 6) logits(model, vocabulary, true, argv);
     else if (mode == "greedy" && argc > 5) greedy(model, vocabulary, argv);
     else fail("no such mode");
 }

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ref import tiny
-from ref.compare import divergence
+from ref.compare import among, divergence, log_softmax
 from ref.prompts import PROMPTS, Prompt
 from ref.quantise import Floats
 
@@ -34,7 +34,7 @@ ROWS = np.array([0, 7, 16, 31, 32, 47], np.int32)
 POSITIONS = 48
 CLOSENESS_POSITIONS = 64
 GREEDY_TOKENS = 64
-THREADS = 1
+TOP = 12  # of the likeliest tokens at a step of greedy text
 
 
 def waypoints() -> None:
@@ -63,13 +63,15 @@ def waypoints() -> None:
         print(f"{name}: {len(seen)} waypoints")
 
 
-def _peer_logits(peer: Path, model: Path, ids: list[int], vocab: int, kv: str) -> Floats:
-    """llama.cpp's logits of every position, [positions, vocabulary]."""
+def _peer_logits(
+    peer: Path, model: Path, ids: list[int], kv: str, count: int = 0, mode: str = "logits"
+) -> Floats:
+    """llama.cpp's logits of the last `count` positions, or all: [positions, vocabulary]."""
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "ids", Path(folder) / "logits"
         given.write_text(" ".join(map(str, ids)) + "\n")
-        subprocess.run([peer / "peer", "logits", model, given, out, kv], check=True)
-        return np.fromfile(out, np.float32).reshape(len(ids), vocab)
+        subprocess.run([peer / "peer", mode, model, given, out, kv, str(count)], check=True)
+        return np.fromfile(out, np.float32).reshape(count or len(ids), -1)
 
 
 def closeness(peer: Path) -> None:
@@ -100,7 +102,7 @@ def closeness(peer: Path) -> None:
                 row: dict[str, Any] = {"checksum": tiny.write(model, path, form)}
                 same = hugging_face.run(model, ids, form)["logits"]
                 for kv in ("f16", "f32"):
-                    theirs = _peer_logits(peer, path, ids, model.vocab, kv)
+                    theirs = _peer_logits(peer, path, ids, kv)
                     row[kv] = divergence(original, theirs)
                     row[f"own_{kv}"] = divergence(same, theirs)
                 found[name][form] = row
@@ -121,40 +123,75 @@ def _peer_ids(peer: Path, model: Path, prompt: Prompt) -> list[int]:
     return [int(word) for word in made.stdout.split()]
 
 
-def greedy(peer: Path, weights: Path) -> None:
-    """One json.gz a model: for each prompt its text and ids, llama.cpp's ids and top-two gaps.
+def _peer_greedy(
+    peer: Path, model: Path, prompts: list[list[int]], kv: str
+) -> list[tuple[list[int], list[float]]]:
+    """For each prompt the ids that llama.cpp draws, and the top-two gaps."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.writelines(" ".join(map(str, ids)) + "\n" for ids in prompts)
+        file.flush()
+        command = [peer / "peer", "greedy", model, file.name, str(GREEDY_TOKENS), kv]
+        made = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [line.split() for line in made.stdout.splitlines()]
+    return [
+        ([int(word) for word in line[0::2]], [round(float(word), 4) for word in line[1::2]])
+        for line in lines
+    ]
 
-    64 tokens are drawn whether or not one of them ends the text: every step compares.
+
+def greedy(peer: Path, weights: Path) -> None:
+    """One json.gz a model. For each prompt its text and ids, and two greedy continuations.
+
+    "shipped" is llama.cpp on the file as it comes, which rounds activations to eight bits. "exact"
+    is llama.cpp on the file's numbers written out as float32, with nothing else rounded, and its
+    TOP likeliest tokens at each step with their logarithmic probabilities. "peer" says how
+    far the shipped file is from that when it follows the exact ids: the mean over the steps of
+    the divergence among the likeliest tokens, one token at a time ("follow") and the whole
+    text in one pass ("pass"), and the root of the mean squared change of the top-two gap between
+    those two. 64 tokens are drawn whether or not one of them ends the text.
     """
     (RECORDINGS / "greedy").mkdir(parents=True, exist_ok=True)
     for file_name, prompts in PROMPTS.items():
         model = weights / file_name
         given = [_peer_ids(peer, model, prompt) for prompt in prompts]
-        with tempfile.NamedTemporaryFile("w") as file:
-            file.writelines(" ".join(map(str, ids)) + "\n" for ids in given)
-            file.flush()
-            command = [peer / "peer", "greedy", model, file.name, str(GREEDY_TOKENS), str(THREADS)]
-            made = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows = []
-        for prompt, ids, line in zip(prompts, given, made.stdout.splitlines(), strict=True):
-            words = line.split()
-            rows.append(
-                {
-                    "name": prompt.name,
-                    "text": prompt.text,
-                    "special": prompt.special,
-                    "prompt_ids": ids,
-                    "ids": [int(word) for word in words[0::2]],
-                    "gaps": [round(float(word), 4) for word in words[1::2]],
-                }
-            )
-            print(
-                f"{file_name} {prompt.name}: {len(ids)} tokens, least gap {min(rows[-1]['gaps'])}"
-            )
+        with tempfile.TemporaryDirectory(dir=weights) as folder:
+            expanded = Path(folder) / file_name
+            command = [peer / "llama-quantize", "--allow-requantize", model, expanded, "F32"]
+            subprocess.run(command, check=True, capture_output=True)
+            shipped = _peer_greedy(peer, model, given, "f16")
+            exact = _peer_greedy(peer, expanded, given, "f32")
+            rows = []
+            for number, prompt in enumerate(prompts):
+                text = (given[number] + exact[number][0])[:-1]
+                row = _continuations(peer, model, expanded, text)
+                row["shipped"] = dict(zip(("ids", "gaps"), shipped[number], strict=True))
+                row["exact"] |= dict(zip(("ids", "gaps"), exact[number], strict=True))
+                plain = {"name": prompt.name, "text": prompt.text, "special": prompt.special}
+                rows.append({**plain, "prompt_ids": given[number], **row})
+                print(f"{file_name} {prompt.name}: {len(given[number])}, {row['peer']}", flush=True)
         digest = hashlib.sha256(model.read_bytes()).hexdigest()
         recording = {"file": file_name, "sha256": digest, "prompts": rows}
         packed = gzip.compress(json.dumps(recording, ensure_ascii=False).encode(), mtime=0)
         (RECORDINGS / "greedy" / f"{model.stem}.json.gz").write_bytes(packed)
+
+
+def _continuations(peer: Path, model: Path, expanded: Path, text: list[int]) -> dict[str, Any]:
+    """What llama.cpp thinks of the last 64 positions of a text: exactly, and as it comes."""
+    exact = _peer_logits(peer, expanded, text, "f32", GREEDY_TOKENS)
+    follow = _peer_logits(peer, model, text, "f16", GREEDY_TOKENS, "follow")
+    whole = _peer_logits(peer, model, text, "f16", GREEDY_TOKENS)
+    top = np.argsort(-exact, axis=1)[:, :TOP]
+    logs = log_softmax(np.take_along_axis(exact, top, axis=1))
+    gaps = [np.diff(np.sort(logits, axis=1)[:, -2:], axis=1) for logits in (follow, whole)]
+    return {
+        "exact": {"top": top.tolist(), "logs": np.round(logs, 3).tolist()},
+        "peer": {
+            "follow": among(logs, top, follow),
+            "pass": among(logs, top, whole),
+            "parted": int((follow.argmax(axis=1) != exact.argmax(axis=1)).sum()),
+            "gap_change": float(np.sqrt(np.mean((gaps[0] - gaps[1]) ** 2))),
+        },
+    }
 
 
 def main() -> None:

@@ -43,8 +43,8 @@ class Replay:
     """A compiled file with room for `sequences` texts of `length` tokens; a context manager.
 
     Sequence s keeps position p in page ``table[s, p // 32]`` of every group; `tables` may be
-    changed by the caller, to share pages or to put them elsewhere. `every` gives logits of every
-    position of a piece, otherwise of its last.
+    changed by the caller, to share pages or to put them elsewhere. Logits are given of the last
+    `count` positions of each piece, of all where that is None.
     """
 
     def __init__(
@@ -57,25 +57,25 @@ class Replay:
         width: int = 512,
         threads: int | None = None,
         kv: str = "f16",
-        every: bool = True,
+        count: int | None = None,
     ) -> None:
         self.weights, model = open_model(path)
         graph = Graph(self.weights)
         graph.result = model.forward(graph)
         per_sequence = -(-length // PAGE)
-        count = sequences * per_sequence
+        pages = sequences * per_sequence
         self._program = compile(
             graph,
             device,
             width=width,
-            outputs=width if every else sequences,
-            pages=[count] * len(graph.windows),
+            outputs=width if count is None else min(width, sequences * count),
+            pages=[pages] * len(graph.windows),
             threads=threads,
             kv=kv,
         )
-        self.tables = np.arange(count, dtype=np.int32).reshape(sequences, per_sequence)
+        self.tables = np.arange(pages, dtype=np.int32).reshape(sequences, per_sequence)
         self._groups = len(graph.windows)
-        self._every = every
+        self._count = count
 
     def __enter__(self) -> Replay:
         return self
@@ -90,25 +90,24 @@ class Replay:
         self.weights.close()
 
     def run(self, pieces: Sequence[Piece]) -> list[Floats]:
-        """One pass; for each piece its logits [positions or 1, vocabulary]."""
+        """One pass; for each piece its logits [positions, vocabulary]."""
         sizes = [len(piece.ids) for piece in pieces]
+        kept = [size if self._count is None else min(size, self._count) for size in sizes]
         ends = np.cumsum(sizes)
-        rows = np.arange(ends[-1]) if self._every else ends - 1
+        rows = [np.arange(end - keep, end) for end, keep in zip(ends, kept, strict=True)]
         positions = [np.arange(piece.start, piece.start + len(piece.ids)) for piece in pieces]
         batch = Batch(
             ids=np.concatenate([piece.ids for piece in pieces]).astype(np.int32),
             positions=np.concatenate(positions).astype(np.int32),
             sequence=np.repeat([piece.sequence for piece in pieces], sizes).astype(np.int32),
             pages=(self.tables,) * self._groups,
-            outputs=rows.astype(np.int32),
+            outputs=np.concatenate(rows).astype(np.int32),
         )
         logits = self._program.run(batch).copy()
-        if not self._every:
-            return [logits[row : row + 1] for row in range(len(pieces))]
-        return [logits[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        return np.split(logits, np.cumsum(kept)[:-1])
 
     def read(self, ids: Sequence[int], *, piece: int = 512, sequence: int = 0) -> Floats:
-        """One sequence alone, `piece` tokens a pass: logits [positions or passes, vocabulary]."""
+        """One sequence alone, `piece` tokens a pass: logits [positions, vocabulary]."""
         passes = [
             self.run([Piece(sequence, start, ids[start : start + piece])])[0]
             for start in range(0, len(ids), piece)

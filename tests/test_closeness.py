@@ -4,10 +4,12 @@ The measure is KL(transformers || engine), the mean over 64 positions, and the r
 llama.cpp's on the very same numbers (`python -m ref.record closeness`). Measured twice:
 
 - from the model's original float32 numbers. Nearly all of that distance is the format's rounding,
-  which both engines share; their own errors add to it or take from it by chance. llama.cpp against
-  itself, with other precision of keys and values, moves by up to CHANCE.
+  which both engines share; their own errors add to it or take from it by chance.
 - from the numbers that the file holds, where only the engine's own error is left. Here golem's
   `reference`, which the waypoints hold to transformers, stands for transformers.
+
+Chance is what llama.cpp moves by against itself, when only its keys and values have another
+precision (f16 and f32 of the recording): up to 1.1 % in the first, up to 8 % in the second measure.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from golem_core.trace import trace
 
 RECORDINGS = Path(__file__).parent / "recordings"
 PEER = json.loads((RECORDINGS / "closeness.json").read_text())
-CHANCE = 0.03
+CHANCE = {"original": 0.011, "own": 0.09}
 
 
 def logits(path, ids, device, kv):
@@ -72,10 +74,10 @@ def measured(tiny_file):
 def test_logits_are_as_close_to_the_original_as_the_peers(form, measured):
     row = measured(form)
     print({key: f"{value:.3e}" for key, value in row.items()})
-    assert row["original"] <= row["original peer"] * (1 + CHANCE)
+    assert row["original"] <= row["original peer"] * (1 + CHANCE["original"])
 
 
 @pytest.mark.parametrize("form", tiny.FORMATS)
 def test_the_engine_adds_no_more_error_than_the_peer(form, measured):
     row = measured(form)
-    assert row["own"] <= row["own peer"]
+    assert row["own"] <= row["own peer"] * (1 + CHANCE["own"])

@@ -1,10 +1,16 @@
-"""Greedy ids on real weights against llama.cpp's on the same file: 12 prompts, 64 tokens each.
+"""Greedy text on real weights against llama.cpp's on the same file: 12 prompts, 64 tokens each.
 
-The recordings are llama.cpp's (`python -m ref.record greedy`), with the top-two gap of its logits
-at each step. Each prompt is read twice: by the engine, whose ids must be llama.cpp's to the first
-end of a text, and with llama.cpp's ids given, so that every one of the 64 steps is compared even
-after the two parted. Where they part, the two likeliest tokens must be nearly as likely for both:
-the gap under 0.05 in either engine's logits. The places are printed (`pytest -rP`).
+Both engines round the activations of a quantised file to eight bits, and in a real model the
+smallest difference then grows until the logits differ by tenths: llama.cpp parts from itself
+between reading a text in one pass and token by token. So three things are held (the recordings
+are llama.cpp's, `python -m ref.record greedy`):
+
+- Exact. With the file's numbers as float32 and nothing rounded, two engines have no excuse:
+  golem's `reference` draws llama.cpp's tokens, except where both top-two gaps are under NEAR.
+- Close. As shipped, following the exact text, golem's probabilities are at least as close to the
+  exact ones as llama.cpp's are.
+- The same. As shipped, the engine draws llama.cpp's text; where they part the gap of both is under
+  NEAR or what llama.cpp's own gap may change by. The places are printed (`pytest -rP`).
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ref.compare import among
 from ref.prompts import PROMPTS
 from ref.replay import Piece, Replay, open_model
 
@@ -24,7 +31,12 @@ from golem_core.sampling import Sampling
 
 RECORDINGS = Path(__file__).parent / "recordings" / "greedy"
 NEAR = 0.05
+SPREAD = 4  # times the root of the mean squared change of llama.cpp's own gap
+CHANCE = 0.1  # llama.cpp's two ways of reading are that far apart in "close", see `peer`
 CASES = [(file, prompt.name) for file, prompts in PROMPTS.items() for prompt in prompts]
+# The numpy reference takes minutes for the longest.
+EXACT = [case for case in CASES if case[1] != "log"]
+WIDTH = 256
 
 pytestmark = pytest.mark.weights
 
@@ -73,15 +85,35 @@ def engines():
     close()
 
 
-def parted(row, step, logits):
-    """A line for a step at which golem's token is not llama.cpp's, and whether both were near."""
-    ours = logits.argsort()[-2:]
-    gap = float(logits[ours[1]] - logits[ours[0]])
-    line = (
-        f"{row['name']} step {step}: llama.cpp {row['ids'][step]} (gap {row['gaps'][step]:.4f}), "
-        f"golem {ours[1]} (gap {gap:.4f})"
-    )
-    return line, row["gaps"][step] < NEAR and gap < NEAR
+def follow(path, row, ids, device="cpu", kv="f16"):
+    """Golem's logits [tokens, vocabulary] at the steps of an answer whose ids are given."""
+    text = (row["prompt_ids"] + ids)[:-1]
+    before = len(text) - len(ids)
+    with Replay(
+        path, length=len(text), width=WIDTH, count=len(ids), device=device, kv=kv
+    ) as replay:
+        for start in range(0, before, WIDTH):
+            replay.run([Piece(0, start, text[start : min(before, start + WIDTH)])])
+        return replay.run([Piece(0, before, text[before:])])[0]
+
+
+def gaps(logits):
+    """The largest logit less the second, for each row."""
+    top = np.sort(logits, axis=1)[:, -2:]
+    return top[:, 1] - top[:, 0]
+
+
+def partings(file, row, theirs, logits):
+    """The steps at which golem's token is another; prints each with both gaps."""
+    found = []
+    for step, (token, gap) in enumerate(zip(logits.argmax(axis=1), gaps(logits), strict=True)):
+        if token != theirs["ids"][step]:
+            print(
+                f"{file} {row['name']} step {step}: llama.cpp {theirs['ids'][step]} "
+                f"(gap {theirs['gaps'][step]:.4f}), golem {token} (gap {gap:.4f})"
+            )
+            found.append((step, max(float(gap), theirs["gaps"][step])))
+    return found
 
 
 @pytest.mark.parametrize(("file", "name"), CASES)
@@ -93,43 +125,51 @@ def test_the_prompt_has_the_ids_that_the_peer_gives_it(file, name, recording, en
     assert ids == row["prompt_ids"]
 
 
-@pytest.mark.parametrize(("file", "name"), CASES)
-def test_every_step_is_the_peers(file, name, recording):
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "name"), EXACT)
+def test_exact_numbers_give_the_peers_exact_text(file, name, recording):
     path, rows = recording(file)
     row = rows[name]
-    ids = row["prompt_ids"] + row["ids"]
-    first = len(row["prompt_ids"]) - 1  # the row whose logits give the first token
-    with Replay(path, length=len(ids), width=256, every=False) as replay:
-        replay.read(ids[:first], piece=256) if first else None
-        lines = [
-            replay.run([Piece(0, position, [ids[position]])])[0][0]
-            for position in range(first, len(ids) - 1)
-        ]
-    found = [
-        parted(row, step, logits)
-        for step, logits in enumerate(lines)
-        if int(np.argmax(logits)) != row["ids"][step]
-    ]
-    for line, _ in found:
-        print(f"{file}: {line}")
-    assert [line for line, near in found if not near] == []
+    logits = follow(path, row, row["exact"]["ids"], device="reference", kv="f32")
+    parted = partings(file, row, row["exact"], logits)
+    assert [step for step, gap in parted if gap >= NEAR] == []
+    assert among(row["exact"]["logs"], row["exact"]["top"], logits) < 1e-4
+
+
+@pytest.mark.parametrize("file", PROMPTS)
+def test_probabilities_are_as_close_to_the_exact_ones_as_the_peers(file, recording):
+    path, rows = recording(file)
+    ours, peers, parted = [], [], 0
+    for row in rows.values():
+        exact = row["exact"]
+        logits = follow(path, row, exact["ids"])
+        ours.append(among(exact["logs"], exact["top"], logits))
+        peers.append(row["peer"]["follow"])
+        parted += int((logits.argmax(axis=1) != exact["ids"]).sum())
+    whole = np.mean([row["peer"]["pass"] for row in rows.values()])
+    theirs = sum(row["peer"]["parted"] for row in rows.values())
+    print(
+        f"{file}: KL to the exact probabilities {np.mean(ours):.5f}, "
+        f"llama.cpp {np.mean(peers):.5f} ({whole:.5f} in one pass); "
+        f"tokens that are not the exact ones {parted}, llama.cpp {theirs}"
+    )
+    assert np.mean(ours) <= np.mean(peers) * (1 + CHANCE)
 
 
 @pytest.mark.parametrize(("file", "name"), CASES)
 def test_the_engine_draws_the_peers_text(file, name, recording, engines):
     path, rows = recording(file)
     row = rows[name]
+    logits = follow(path, row, row["shipped"]["ids"])
+    parted = dict(partings(file, row, row["shipped"], logits))
+    near = max(NEAR, SPREAD * row["peer"]["gap_change"])
+    assert {step: gap for step, gap in parted.items() if gap >= near} == {}
+
     engine, tokenizer = engines(path)
-    expected = row["ids"]
+    expected = row["shipped"]["ids"]
     ends = [step for step, token in enumerate(expected) if token in tokenizer.end_ids]
     expected = expected[: ends[0]] if ends else expected
-    request = Request(row["prompt_ids"], Sampling(temperature=0.0), max_tokens=len(row["ids"]))
+    request = Request(row["prompt_ids"], Sampling(temperature=0.0), max_tokens=64)
     got = list(engine.submit(request).result().ids)
-    if got == expected:
-        return
-    step = next(
-        (i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b),
-        min(len(got), len(expected)),
-    )
-    print(f"{file}: {name} parts at step {step}, llama.cpp's gap {row['gaps'][step]:.4f}")
-    assert row["gaps"][step] < NEAR  # golem's own gap there: test_every_step_is_the_peers
+    first = min([*parted, len(expected)])  # up to there nothing excuses a difference
+    assert got[:first] == expected[:first]

@@ -117,10 +117,10 @@ def test_real_weights(file, real_file):
     weights, model = open_model(path)
     with weights:
         ids = model.tokenizer(weights).encode(PROMPTS[file][2].text)[:48]
-    with Replay(path, length=64, threads=1, every=False) as replay:
+    with Replay(path, length=64, threads=1, count=1) as replay:
         expected = replay.read(ids)
     others = company(ids, 7)
-    with Replay(path, length=64, sequences=8, threads=2, every=False) as replay:
+    with Replay(path, length=64, sequences=8, threads=2, count=1) as replay:
         for piece in PIECES:
             np.testing.assert_array_equal(replay.read(ids, piece=piece)[-1:], expected)
         pieces = [Piece(1 + i, 0, o[:5]) for i, o in enumerate(others)]
