@@ -4,10 +4,14 @@ cdef inline void dequantise(int format, const unsigned char* source, Py_ssize_t 
                             float* out) noexcept nogil:
     """A `Dequantise` of a format with blocks."""
     cdef Py_ssize_t parts = block_elements(format) // 32, i
+    cdef const signed char* table = table_of(format)
     cdef Part part
     cdef int k
     for i in range(elements // 32):
-        read_part(format, source + i // parts * block_bytes(format), <int>(i % parts), &part)
+        read_part(format, source + i // parts * block_bytes(format), <int> (i % parts), &part)
+        if table != NULL:
+            for k in range(32):
+                part.code[k] = table[part.code[k]]
         for k in range(32):
             out[32 * i + k] = part.scale[k >> 4] * <float>part.code[k] - part.minus[k >> 4]
 

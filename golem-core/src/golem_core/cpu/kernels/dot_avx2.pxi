@@ -14,6 +14,9 @@ cdef extern from "immintrin.h" nogil:
     __m256i _mm256_xor_si256(__m256i, __m256i)
     __m256i _mm256_slli_epi16(__m256i, int)
     __m256i _mm256_srli_epi16(__m256i, int)
+    __m256i _mm256_srai_epi32(__m256i, int)
+    __m256i _mm256_shuffle_epi8(__m256i, __m256i)
+    __m256i _mm256_broadcastsi128_si256(__m128i)
     __m256i _mm256_add_epi16(__m256i, __m256i)
     __m256i _mm256_maddubs_epi16(__m256i, __m256i)
     __m256i _mm256_madd_epi16(__m256i, __m256i)
@@ -155,3 +158,29 @@ cdef inline f32x16 load_s8(const unsigned char* p) noexcept nogil:
     v.lo = _mm256_cvtepi8_epi32(_mm_loadl_epi64(<const __m128i*> p))
     v.hi = _mm256_cvtepi8_epi32(_mm_loadl_epi64(<const __m128i*> (p + 8)))
     return to_f32(v)
+
+
+cdef inline __m256i byte_of(__m256i v, int k) noexcept nogil:
+    if k == 0:
+        v = _mm256_slli_epi32(v, 24)
+    elif k == 1:
+        v = _mm256_slli_epi32(v, 16)
+    elif k == 2:
+        v = _mm256_slli_epi32(v, 8)
+    return _mm256_srai_epi32(v, 24)
+
+
+cdef inline f32x16 signed_byte(bytes64 v, int k) noexcept nogil:
+    """Byte k of every lane, as a signed one."""
+    cdef i32x16 y
+    y.lo = byte_of(v.lo, k)
+    y.hi = byte_of(v.hi, k)
+    return to_f32(y)
+
+
+cdef inline bytes64 looked_up(bytes64 v, const signed char* table) noexcept nogil:
+    """What a table of 16 says of every byte, 0..15."""
+    cdef __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128(<const __m128i*> table))
+    v.lo = _mm256_shuffle_epi8(both, v.lo)
+    v.hi = _mm256_shuffle_epi8(both, v.hi)
+    return v

@@ -9,6 +9,9 @@ cdef extern from "immintrin.h" nogil:
     __m512i _mm512_set1_epi8(char)
     __m512i _mm512_srli_epi16(__m512i, unsigned int)
     __m512i _mm512_slli_epi16(__m512i, unsigned int)
+    __m512i _mm512_srai_epi32(__m512i, unsigned int)
+    __m512i _mm512_shuffle_epi8(__m512i, __m512i)
+    __m512i _mm512_broadcast_i32x4(__m128i)
     __m512i _mm512_ternarylogic_epi32(__m512i, __m512i, __m512i, int)
     __m512i _mm512_madd_epi16(__m512i, __m512i)
     __m512i _mm512_dpbusd_epi32(__m512i, __m512i, __m512i)
@@ -108,3 +111,20 @@ cdef inline f32x16 load_u8(const unsigned char* p) noexcept nogil:
 
 cdef inline f32x16 load_s8(const unsigned char* p) noexcept nogil:
     return to_f32(_mm512_cvtepi8_epi32(_mm_loadu_si128(<const __m128i*>p)))
+
+
+cdef inline f32x16 signed_byte(bytes64 v, int k) noexcept nogil:
+    """Byte k of every lane, as a signed one."""
+    if k == 0:
+        v = _mm512_slli_epi32(v, 24)
+    elif k == 1:
+        v = _mm512_slli_epi32(v, 16)
+    elif k == 2:
+        v = _mm512_slli_epi32(v, 8)
+    return to_f32(_mm512_srai_epi32(v, 24))
+
+
+cdef inline bytes64 looked_up(bytes64 v, const signed char* table) noexcept nogil:
+    """What a table of 16 says of every byte, 0..15."""
+    return _mm512_shuffle_epi8(
+        _mm512_broadcast_i32x4(_mm_loadu_si128(<const __m128i*> table)), v)

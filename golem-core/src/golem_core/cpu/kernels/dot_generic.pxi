@@ -115,3 +115,20 @@ cdef f32x16 load_s8(const unsigned char* p) noexcept nogil:
     for i in range(16):
         y.lane[i] = <signed char>p[i]
     return y
+
+
+cdef f32x16 signed_byte(bytes64 v, int k) noexcept nogil:
+    """Byte k of every lane, as a signed one."""
+    cdef f32x16 y
+    cdef int i
+    for i in range(16):
+        y.lane[i] = <signed char> v.lane[4 * i + k]
+    return y
+
+
+cdef bytes64 looked_up(bytes64 v, const signed char* table) noexcept nogil:
+    """What a table of 16 says of every byte, 0..15."""
+    cdef int i
+    for i in range(64):
+        v.lane[i] = <unsigned char> table[v.lane[i]]
+    return v

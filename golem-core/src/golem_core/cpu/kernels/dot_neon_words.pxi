@@ -21,8 +21,12 @@ cdef extern from "arm_neon.h" nogil:
     uint8x16_t vorrq_u8(uint8x16_t, uint8x16_t)
     uint8x16_t veorq_u8(uint8x16_t, uint8x16_t)
     uint8x16_t vshlq_u8(uint8x16_t, int8x16_t)
+    uint8x16_t vqtbl1q_u8(uint8x16_t, uint8x16_t)
     int8x16_t vreinterpretq_s8_u8(uint8x16_t)
     int8x16_t vreinterpretq_s8_s32(int32x4_t)
+    int32x4_t vreinterpretq_s32_u8(uint8x16_t)
+    int32x4_t vshlq_s32(int32x4_t, int32x4_t)
+    int32x4_t vshrq_n_s32(int32x4_t, int)
     uint16x8_t vmovl_u8(uint8x8_t)
     int16x8_t vreinterpretq_s16_u16(uint16x8_t)
     int8x8_t vreinterpret_s8_u8(uint8x8_t)
@@ -150,3 +154,27 @@ cdef inline f32x16 load_u8(const unsigned char* p) noexcept nogil:
 cdef inline f32x16 load_s8(const unsigned char* p) noexcept nogil:
     return widened(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p))),
                    vmovl_s8(vreinterpret_s8_u8(vld1_u8(p + 8))))
+
+
+cdef inline int32x4_t byte_of(uint8x16_t v, int k) noexcept nogil:
+    return vshrq_n_s32(vshlq_s32(vreinterpretq_s32_u8(v), vdupq_n_s32(24 - 8 * k)), 24)
+
+
+cdef inline f32x16 signed_byte(bytes64 v, int k) noexcept nogil:
+    """Byte k of every lane, as a signed one."""
+    cdef i32x16 y
+    y.v0 = byte_of(v.v0, k)
+    y.v1 = byte_of(v.v1, k)
+    y.v2 = byte_of(v.v2, k)
+    y.v3 = byte_of(v.v3, k)
+    return to_f32(y)
+
+
+cdef inline bytes64 looked_up(bytes64 v, const signed char* table) noexcept nogil:
+    """What a table of 16 says of every byte, 0..15."""
+    cdef uint8x16_t t = vld1q_u8(<const unsigned char*> table)
+    v.v0 = vqtbl1q_u8(t, v.v0)
+    v.v1 = vqtbl1q_u8(t, v.v1)
+    v.v2 = vqtbl1q_u8(t, v.v2)
+    v.v3 = vqtbl1q_u8(t, v.v3)
+    return v

@@ -70,8 +70,15 @@ cdef inline void read_five(const unsigned char* fifth, const unsigned char* p, i
         code[i + 16] = (p[i] >> 4 | (plane >> (i + 16) & 1) << 4) - zero_code
 
 
+cdef inline const signed char* table_of(int format) noexcept nogil:
+    """The 16 values that a format's codes stand for; NULL where codes are numbers."""
+    if format == IQ4_NL or format == IQ4_XS:
+        return NONLINEAR
+    return E2M1 if format == MXFP4 else NULL
+
+
 cdef inline void read_part(int format, const unsigned char* p, int part, Part* out) noexcept nogil:
-    """The part-th 32 values of the block at p."""
+    """The part-th 32 values of the block at p; codes of a table are left as they are."""
     cdef int i, s, m
     cdef signed char* code = out.code
     out.minus[0] = 0
@@ -133,12 +140,8 @@ cdef inline void read_part(int format, const unsigned char* p, int part, Part* o
         read_nibbles(p + i, code)
         out.scale[0] = half(p) if format == IQ4_NL else power(p[0])
         out.scale[1] = out.scale[0]
-        for i in range(32):
-            code[i] = NONLINEAR[code[i]] if format == IQ4_NL else E2M1[code[i]]
     else:  # IQ4_XS
         read_nibbles(p + 8 + 16 * part, code)
         s = p[4 + (part >> 1)] >> 4 * (part & 1) & 15 | (word16(p + 2) >> 2 * part & 3) << 4
         out.scale[0] = half(p) * <float>(s - 32)
         out.scale[1] = out.scale[0]
-        for i in range(32):
-            code[i] = NONLINEAR[code[i]]
