@@ -8,6 +8,7 @@ import pytest
 
 from golem_core.graph.fuse import AttendStage, ProductStage, RowStage, fuse, storage
 from golem_core.graph.graph import Graph, Tensor
+from golem_core.graph.ops import OPS
 
 from .programs import BLOCKS, record, write
 
@@ -85,3 +86,7 @@ def test_every_stage_reads_what_an_earlier_one_wrote(graph: Graph) -> None:
                 assert all(root[t] in done for t in stage.op.inputs)
                 assert stage.op.output is not None
                 done.add(stage.op.output)
+
+
+def test_the_graph_of_the_tests_holds_every_operation(graph: Graph) -> None:
+    assert {op.kind for op in graph.ops} == set(OPS)
