@@ -11,8 +11,6 @@ import pytest
 from golem_core.cpu import dispatch
 from golem_core.errors import Unsupported
 
-from . import test_floats, test_products
-
 
 @pytest.fixture(autouse=True)
 def restored():
@@ -57,9 +55,9 @@ def test_golem_isa_stops_at_a_layer():
     code = "from golem_core.cpu import dispatch; print(dispatch.layer())"
     assert python(code, GOLEM_ISA="generic").stdout.strip() == "generic"
     assert python(code, GOLEM_ISA="").stdout.strip() == dispatch.LAYERS[-1]
-    assert "GOLEM_ISA is 'sse9'; this processor runs generic" in python(
-        code, GOLEM_ISA="sse9"
-    ).stderr
+    assert (
+        "GOLEM_ISA is 'sse9'; this processor runs generic" in python(code, GOLEM_ISA="sse9").stderr
+    )
 
 
 def test_only_the_layers_that_are_used_are_imported():
@@ -82,35 +80,3 @@ def test_the_size_of_a_panel(format, cols, size):
     number = dispatch.FORMATS[format]
     assert dispatch.panel_bytes(number, cols) == size
     assert dispatch.is_packed(number) == (format != "MXFP4")
-
-
-# The test of each kernel. Those that have one for each format are tested over `dispatch.FORMATS`.
-TESTED = {
-    "product": test_products.test_a_part_of_the_rows_and_columns,
-    "pack": test_products.test_a_part_of_the_rows_and_columns,
-    "dequantise": test_products.test_dequantise_equals_the_reference,
-    "quantise": test_floats.test_quantise,
-    "rms_norm": test_floats.test_rms_norm,
-    "silu": test_floats.test_glu,
-    "gelu_tanh": test_floats.test_glu,
-    "gelu_erf": test_floats.test_glu,
-    "add": test_floats.test_elementwise,
-    "mul": test_floats.test_elementwise,
-    "scale": test_floats.test_elementwise,
-    "softcap": test_floats.test_elementwise,
-    "rope_half": test_floats.test_rope,
-    "rope_pairs": test_floats.test_rope,
-    "store_half": test_floats.test_store_writes_one_slot,
-    "store_float": test_floats.test_store_writes_one_slot,
-    "attend_half": test_floats.test_attend,
-    "attend_float": test_floats.test_attend,
-}
-
-
-def test_every_kernel_has_a_test():
-    assert {name.partition("[")[0] for name in dispatch.NAMES} == set(TESTED)
-    for test in (TESTED["product"], TESTED["dequantise"]):
-        over = [mark.args[1] for mark in test.pytestmark if mark.name == "parametrize"]
-        assert list(dispatch.FORMATS) in [list(values) for values in over]
-    acts = set(test_floats.ACTS)
-    assert {"silu", "gelu_tanh", "gelu_erf"} == acts

@@ -70,8 +70,12 @@ def columns(n, cols, seed=1):
     scales = rng.random((n, cols // 32)).astype(np.float32)
     scales[-1, -1] = 0
     wide = codes.astype(np.int32)
-    return (codes, scales, wide.reshape(n, -1, 32).sum(2, dtype=np.int32),
-            wide.reshape(n, -1, 16).sum(2, dtype=np.int32))
+    return (
+        codes,
+        scales,
+        wide.reshape(n, -1, 32).sum(2, dtype=np.int32),
+        wide.reshape(n, -1, 16).sum(2, dtype=np.int32),
+    )
 
 
 def fma(a, b, c):
@@ -165,8 +169,12 @@ def test_the_largest_codes_do_not_overflow(name):
     packed = probe_products.pack(name, blocks.reshape(-1), 16, 256)
     for code in (-127, 127):
         codes = np.full((2, 256), code, np.int8)
-        x = (codes, np.ones((2, 8), np.float32), np.full((2, 8), 32 * code, np.int32),
-             np.full((2, 16), 16 * code, np.int32))
+        x = (
+            codes,
+            np.ones((2, 8), np.float32),
+            np.full((2, 8), 32 * code, np.int32),
+            np.full((2, 16), 16 * code, np.int32),
+        )
         found = probe_products.product(name, packed, 16, 256, x)
         assert np.array_equal(found, reference(name, blocks, x))
 
@@ -207,7 +215,5 @@ def test_a_part_of_the_rows_and_columns(name):
     assert (part[5:] == 0xFF).all()
     x = columns(9, 256) if name in CODED else columns(9, 256)[0].astype(np.float32)
     everything = probe_products.product(name, whole, 100, 256, x)
-    found = probe_products.product(
-        name, whole, 100, 256, x, first=2, panels=3, column=4, columns=5
-    )
+    found = probe_products.product(name, whole, 100, 256, x, first=2, panels=3, column=4, columns=5)
     assert np.array_equal(found, everything[4:9, 32:80])

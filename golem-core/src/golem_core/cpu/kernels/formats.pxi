@@ -42,7 +42,8 @@ cdef inline float power(unsigned int e) noexcept nogil:
     return value
 
 
-cdef inline void k_scale(const unsigned char* scales, int i, int* scale, int* minimum) noexcept nogil:
+cdef inline void k_scale(const unsigned char* scales, int i, int* scale,
+                         int* minimum) noexcept nogil:
     """The 6-bit scale and minimum of the i-th 32 of Q4_K and Q5_K."""
     if i < 4:
         scale[0] = scales[i] & 63

@@ -230,8 +230,18 @@ cdef inline void rows(int format, int R, const unsigned char* w, Py_ssize_t pane
                       float* out, Py_ssize_t stride) noexcept nogil:
     """R panels times all columns, in tiles as wide as they come."""
     cdef Py_ssize_t end = column + columns
-    # Seven and eight columns are two tiles of about equal width, better than one wide, one narrow.
-    while end - column >= WIDEST and (WIDEST <= 4 or (end - column != 7 and end - column != 8)):
+    if WIDEST > 4 and R == 1 and 4 < columns <= 8:
+        # A batch of decoding: one tile, so that no sum waits for memory that another has read.
+        if columns == 8:
+            tile(format, 1, 8, w, panel, x, column, blocks, out, stride)
+        elif columns == 7:
+            tile(format, 1, 7, w, panel, x, column, blocks, out, stride)
+        elif columns == 6:
+            tile(format, 1, 6, w, panel, x, column, blocks, out, stride)
+        else:
+            tile(format, 1, 5, w, panel, x, column, blocks, out, stride)
+        return
+    while end - column >= WIDEST:
         tile(format, R, WIDEST, w, panel, x, column, blocks, out, stride)
         column += WIDEST
         out += WIDEST * stride
@@ -253,7 +263,7 @@ cdef inline void integers(int format, const Packed* w, Py_ssize_t first, Py_ssiz
     """A `Product` of a format with integer codes."""
     cdef const unsigned char* data = w.data + first * w.panel
     cdef Py_ssize_t p = 0
-    while TALLEST == 2 and p + 2 <= panels:
+    while TALLEST == 2 and (columns < 5 or columns > 8) and p + 2 <= panels:
         rows(format, 2, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
              out + 16 * p, stride)
         p += 2

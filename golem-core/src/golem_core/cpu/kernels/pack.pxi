@@ -46,7 +46,8 @@ cdef inline void pack(int format, const unsigned char* source, Py_ssize_t rows, 
                       Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     """A `Pack` of a format with integer products."""
     cdef int elements = block_elements(format), per = elements // 32, shift = group_shift(format)
-    cdef Py_ssize_t row_bytes = cols // elements * block_bytes(format), size = panel_bytes(format, cols)
+    cdef Py_ssize_t row_bytes = cols // elements * block_bytes(format)
+    cdef Py_ssize_t size = panel_bytes(format, cols)
     cdef Py_ssize_t p, b, row
     cdef const unsigned char* block
     cdef unsigned char* panel
@@ -99,81 +100,81 @@ cdef inline void pack_stored(int format, const unsigned char* source, Py_ssize_t
     memset(out + stored * size, 0, (end - stored) * size)
 
 
-cdef void pack_f32(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_f32(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_floats(4, source, rows, cols, first, panels, out)
 
 
-cdef void pack_f16(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_f16(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_floats(2, source, rows, cols, first, panels, out)
 
 
-cdef void pack_bf16(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_bf16(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_floats(2, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q4_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q4_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q4_0, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q4_1(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q4_1(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q4_1, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q5_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q5_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q5_0, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q5_1(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q5_1(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q5_1, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q8_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q8_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q8_0, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q4_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q4_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q4_K, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q5_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q5_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q5_K, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q6_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q6_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack(Q6_K, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q2_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q2_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_stored(Q2_K, source, rows, cols, first, panels, out)
 
 
-cdef void pack_q3_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_q3_k(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_stored(Q3_K, source, rows, cols, first, panels, out)
 
 
-cdef void pack_iq4_nl(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_iq4_nl(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_stored(IQ4_NL, source, rows, cols, first, panels, out)
 
 
-cdef void pack_iq4_xs(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_iq4_xs(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_stored(IQ4_XS, source, rows, cols, first, panels, out)
 
 
-cdef void pack_mxfp4(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols, Py_ssize_t first,
-               Py_ssize_t panels, unsigned char* out) noexcept nogil:
+cdef void pack_mxfp4(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_stored(MXFP4, source, rows, cols, first, panels, out)
