@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 READ, GENERATE = 256, 64
 QUIET = 0.05  # of one core: what else may run
@@ -113,7 +114,7 @@ def processor() -> str:
     return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
-def compare(args: argparse.Namespace, file: Path, threads: int) -> list[dict[str, object]]:
+def compare(args: argparse.Namespace, file: Path, threads: int) -> list[dict[str, Any]]:
     """The two rows of one file and thread count."""
     sides: dict[str, Callable[[], dict[str, float]]] = {
         "golem": lambda: golem(file, threads),
@@ -127,7 +128,7 @@ def compare(args: argparse.Namespace, file: Path, threads: int) -> list[dict[str
             samples[side].append(sides[side]())
     rows = []
     for what in ("read", "generate"):
-        row: dict[str, object] = {"file": file.name, "what": what, "threads": threads}
+        row: dict[str, Any] = {"file": file.name, "what": what, "threads": threads}
         for side, found in samples.items():
             values = [sample[what] for sample in found]
             row[side] = statistics.median(values)
@@ -139,11 +140,11 @@ def compare(args: argparse.Namespace, file: Path, threads: int) -> list[dict[str
     return rows
 
 
-def line(row: dict[str, object]) -> str:
+def line(row: dict[str, Any]) -> str:
     """A row of the Markdown table."""
 
     def cell(side: str) -> str:
-        low, high = row[f"{side}_range"]  # type: ignore[misc]  # two floats
+        low, high = row[f"{side}_range"]
         return f"{row[side]:.1f} ({low:.1f}-{high:.1f})"
 
     what = {"read": f"read {READ}", "generate": f"generate {GENERATE}"}[str(row["what"])]
@@ -170,7 +171,7 @@ def main() -> None:
         return
     if args.peer is None or not args.files:
         parser.error("name --peer FOLDER, which bench/build_peer.sh builds, and the files")
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     print(f"{processor()}; medians of {args.rounds} rounds, tokens/s; {' '.join(sys.argv)}\n")
     print("| file | what | threads | golem | llama.cpp | ratio |\n|---|---|---|---|---|---|")
     for file in args.files:
@@ -178,7 +179,7 @@ def main() -> None:
             for row in compare(args, file, threads):
                 rows.append(row)
                 print(line(row), flush=True)
-    worst = max(float(str(row["load"])) for row in rows)
+    worst = max(row["load"] for row in rows)
     if worst > QUIET:
         print(f"\nThe machine was in use meanwhile: up to {worst:.2f} cores. Not to be quoted.")
     if args.json:

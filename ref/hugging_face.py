@@ -96,10 +96,11 @@ def config(tiny: Tiny) -> dict[str, Any]:
 
 def _order(tiny: Tiny, heads: int) -> NDArray[np.int64]:
     """For each row of the file's query or key matrix, the row that transformers has there."""
-    rows = np.arange(heads * tiny.head_dim)
+    rows: NDArray[np.int64] = np.arange(heads * tiny.head_dim)
     if tiny.family != "llama":
         return rows
-    return rows.reshape(heads, 2, tiny.head_dim // 2).swapaxes(1, 2).reshape(-1)
+    pairs: NDArray[np.int64] = rows.reshape(heads, 2, tiny.head_dim // 2).swapaxes(1, 2)
+    return pairs.reshape(-1)
 
 
 def build(tiny: Tiny, form: str = "F32") -> Any:
@@ -171,7 +172,7 @@ def run(tiny: Tiny, ids: list[int], form: str = "F32") -> dict[str, Floats]:
         modules[before].register_forward_pre_hook(input_of(at + "attn_residual"))
         block.register_forward_hook(output_of(at + "out"))
 
-    source = importlib.import_module(type(model).__module__)
+    source: Any = importlib.import_module(type(model).__module__)
     eager = source.eager_attention_forward
 
     def attend(module: Any, query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> Any:

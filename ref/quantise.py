@@ -81,7 +81,8 @@ def _bits(q: Bytes, run: int, width: int) -> Bytes:
     lanes = 8 // width
     parts = q.reshape(len(q), -1, lanes, run)
     shifts = (np.arange(lanes) * width).astype(np.uint8)[None, None, :, None]
-    return np.bitwise_or.reduce(parts << shifts, axis=2).reshape(len(q), -1)
+    packed: Bytes = np.bitwise_or.reduce(parts << shifts, axis=2)
+    return packed.reshape(len(q), -1)
 
 
 def _scale_min(scale: Bytes, minimum: Bytes) -> Bytes:
@@ -101,14 +102,15 @@ def q2_k(x: Floats) -> Bytes:
 
 def q3_k(x: Floats) -> Bytes:
     """[n, 256] to blocks [n, 110]: 6-bit scales for 16 values; values of 2 bits and a high bit."""
-    d, scale, q = _symmetric(x.reshape(-1, 16, 16), 4, -32, 31)
-    q = q.reshape(-1, SUPER)
+    d, scale, groups = _symmetric(x.reshape(-1, 16, 16), 4, -32, 31)
+    q = groups.reshape(-1, SUPER)
     scale = scale + np.uint8(32)
     low = (scale[:, :8] & 15) | (scale[:, 8:] & 15) << 4
     high = np.zeros((len(q), 4), np.uint8)
     for part in range(4):
         high |= (scale[:, 4 * part : 4 * part + 4] >> 4) << np.uint8(2 * part)
-    return np.concatenate([_bits(q >> 2, 32, 1), _bits(q & 3, 32, 2), low, high, d], axis=1)
+    values = [_bits(q >> np.uint8(2), 32, 1), _bits(q & np.uint8(3), 32, 2)]
+    return np.concatenate([*values, low, high, d], axis=1)
 
 
 def q4_k(x: Floats) -> Bytes:
@@ -122,15 +124,16 @@ def q5_k(x: Floats) -> Bytes:
     """[n, 256] to blocks [n, 176]: as Q4_K, with a fifth bit in 32 bytes of their own."""
     d, dmin, scale, minimum, q = _affine(x.reshape(-1, 8, 32), 31, 63)
     q = q.reshape(-1, SUPER)
-    parts = [d, dmin, _scale_min(scale, minimum), _bits(q >> 4, 32, 1), _bits(q & 15, 32, 4)]
-    return np.concatenate(parts, axis=1)
+    parts = [d, dmin, _scale_min(scale, minimum), _bits(q >> np.uint8(4), 32, 1)]
+    return np.concatenate([*parts, _bits(q & np.uint8(15), 32, 4)], axis=1)
 
 
 def q6_k(x: Floats) -> Bytes:
     """[n, 256] to blocks [n, 210]: signed 8-bit scales for 16 values, values of 4 and 2 bits."""
     d, scale, q = _symmetric(x.reshape(-1, 16, 16), 32, -127, 127)
     q = q.reshape(-1, SUPER)
-    return np.concatenate([_bits(q & 15, 64, 4), _bits(q >> 4, 32, 2), scale, d], axis=1)
+    values = [_bits(q & np.uint8(15), 64, 4), _bits(q >> np.uint8(4), 32, 2)]
+    return np.concatenate([*values, scale, d], axis=1)
 
 
 def _nearest(x: Floats) -> Bytes:

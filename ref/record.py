@@ -24,6 +24,7 @@ import numpy as np
 
 from ref import tiny
 from ref.compare import among, divergence, log_softmax
+from ref.expand import expand
 from ref.prompts import PROMPTS, Prompt
 from ref.quantise import Floats
 
@@ -50,7 +51,7 @@ def waypoints() -> None:
         model = tiny.TINY[name]
         ids = tiny.prompt(model, POSITIONS)
         seen = hugging_face.run(model, ids)
-        given = {
+        given: dict[str, Any] = {
             "in/ids": np.array(ids, np.int32),
             "in/rows": ROWS,
             "in/names": np.array(list(seen)),
@@ -58,7 +59,7 @@ def waypoints() -> None:
         }
         with tempfile.TemporaryDirectory() as folder:
             given["in/checksum"] = np.array(tiny.write(model, Path(folder) / "model.gguf"))
-        kept = {key: value[ROWS] for key, value in seen.items()}
+        kept: dict[str, Any] = {key: value[ROWS] for key, value in seen.items()}
         np.savez_compressed(RECORDINGS / "waypoints" / f"{name}.npz", **given, **kept)
         print(f"{name}: {len(seen)} waypoints")
 
@@ -118,7 +119,7 @@ def _peer_ids(peer: Path, model: Path, prompt: Prompt) -> list[int]:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
         file.write(prompt.text)
         file.flush()
-        command = [peer / "peer", "tokens", model, file.name, str(int(prompt.special))]
+        command = [str(peer / "peer"), "tokens", str(model), file.name, str(int(prompt.special))]
         made = subprocess.run(command, check=True, capture_output=True, text=True)
     return [int(word) for word in made.stdout.split()]
 
@@ -130,7 +131,7 @@ def _peer_greedy(
     with tempfile.NamedTemporaryFile("w") as file:
         file.writelines(" ".join(map(str, ids)) + "\n" for ids in prompts)
         file.flush()
-        command = [peer / "peer", "greedy", model, file.name, str(GREEDY_TOKENS), kv]
+        command = [str(peer / "peer"), "greedy", str(model), file.name, str(GREEDY_TOKENS), kv]
         made = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = [line.split() for line in made.stdout.splitlines()]
     return [
@@ -156,8 +157,7 @@ def greedy(peer: Path, weights: Path) -> None:
         given = [_peer_ids(peer, model, prompt) for prompt in prompts]
         with tempfile.TemporaryDirectory(dir=weights) as folder:
             expanded = Path(folder) / file_name
-            command = [peer / "llama-quantize", "--allow-requantize", model, expanded, "F32"]
-            subprocess.run(command, check=True, capture_output=True)
+            expand(model, expanded)
             shipped = _peer_greedy(peer, model, given, "f16")
             exact = _peer_greedy(peer, expanded, given, "f32")
             rows = []

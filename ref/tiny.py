@@ -103,7 +103,8 @@ def normal(shape: tuple[int, ...], seed: int, name: str) -> Floats:
     draws = np.random.PCG64([seed, zlib.crc32(name.encode())]).random_raw(int(np.prod(shape)))
     words = draws.astype("<u8").view("<u2").reshape(-1, 4).astype(np.int64)
     spread = 65536.0 / np.sqrt(12.0) * 2.0
-    return ((words.sum(axis=1) - 2 * 65535) / spread).astype(np.float32).reshape(shape)
+    drawn: Floats = ((words.sum(axis=1) - 2 * 65535) / spread).astype(np.float32)
+    return drawn.reshape(shape)
 
 
 def tensors(tiny: Tiny) -> Iterator[tuple[str, Floats]]:
