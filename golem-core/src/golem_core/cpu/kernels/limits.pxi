@@ -22,27 +22,28 @@ cdef int limit_read(const unsigned char* data, Py_ssize_t bytes) noexcept nogil:
 
 
 cdef Py_ssize_t limit_multiply(Py_ssize_t rounds, int* sum) noexcept nogil:
+    # The shape of a product's largest tile, over values that stay in the nearest cache. Nothing in
+    # it may be known when this is compiled, or be the same twice, or it would be computed once.
     cdef int starts[16 * SUMS]
-    cdef unsigned char codes[64]
-    cdef signed char four[4]
+    cdef unsigned char codes[256 * TALLEST]
+    cdef signed char columns[4 * WIDEST]
     cdef i32x16 sums[SUMS]
     cdef bytes64 left
-    cdef bytes4 right
     cdef Py_ssize_t r
-    cdef int i
+    cdef int i, j
     for i in range(16 * SUMS):
-        starts[i] = i + sum[0]  # not known when this is compiled, so no two sums are one
-    for i in range(64):
-        codes[i] = i % 16
-    for i in range(4):
-        four[i] = i - 1
-    left = load_bytes(codes)
-    right = splat4(four)
+        starts[i] = i + sum[0]
+    for i in range(256 * TALLEST):
+        codes[i] = (i + sum[0]) % 16
+    for i in range(4 * WIDEST):
+        columns[i] = i + sum[0]
     for i in range(SUMS):
         sums[i] = iload(starts + 16 * i)
     for r in range(rounds):
-        for i in range(SUMS):
-            sums[i] = dots(sums[i], left, right)
+        for j in range(TALLEST):
+            left = load_bytes(codes + 64 * (TALLEST * (r & 3) + j))
+            for i in range(WIDEST):
+                sums[WIDEST * j + i] = dots(sums[WIDEST * j + i], left, splat4(columns + 4 * i))
     for i in range(1, SUMS):
         sums[0] = iadd(sums[0], sums[i])
     sum[0] = ihsum(sums[0])
