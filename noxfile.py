@@ -22,6 +22,11 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 # The layers of kernels; a session skips what the processor lacks.
 LAYERS = ["generic", "avx2", "avx512vnni", "neon", "neon_dotprod"]
+KERNELS = [f"golem-core/tests/test_{name}.py" for name in ("floats", "products", "limits")]
+PROGRAMS = [
+    "golem-core/tests/test_program.py",
+    *sorted(str(p) for p in Path().glob("golem-*/tests/test_conformance.py")),
+]
 
 
 def group(name: str) -> tuple[str, ...]:
@@ -58,15 +63,13 @@ def whole(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("layer", LAYERS, ids=LAYERS)
 def kernels(session: nox.Session, layer: str) -> None:
-    """The kernels' tests with the instruction sets above one left out."""
-    install(session)
+    """What runs on kernels, with the instruction sets above one left out."""
+    install(session, *DISTRIBUTIONS)
     probe = "from golem_core.cpu import dispatch; print(*dispatch.LAYERS)"
     present = session.run("python", "-c", probe, silent=True)
     if layer not in str(present).split():
         session.skip(f"this processor has no {layer}; it has {str(present).strip()}")
-    session.run(
-        "pytest", "golem-core/tests", "-k", "kernel", *session.posargs, env={"GOLEM_ISA": layer}
-    )
+    session.run("pytest", *KERNELS, *PROGRAMS, *session.posargs, env={"GOLEM_ISA": layer})
 
 
 @nox.session
@@ -115,6 +118,6 @@ def sanitize(session: nox.Session) -> None:
         ["gcc", "-print-file-name=libasan.so"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
     session.run(
-        "pytest", "golem-core/tests", "-k", "kernel", *session.posargs,
+        "pytest", *KERNELS, *session.posargs,
         env={"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"},
     )  # fmt: skip
