@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import nox
@@ -43,6 +44,10 @@ def install(session: nox.Session, *distributions: str, groups: tuple[str, ...] =
     session.install(*wheels, *(req for name in groups for req in group(name)))
     # In an environment that is used again: the version does not tell one build from another.
     session.install("--force-reinstall", "--no-deps", *wheels)
+    # Where nox's own environment can use a card, so shall the session: bin/setup --vulkan decides.
+    if find_spec("kp") is not None:
+        python = str(Path(session.bin) / "python")
+        session.run("bin/install-vulkan", external=True, env={"PYTHON": python}, silent=True)
 
 
 @nox.session
