@@ -1,22 +1,34 @@
 # A matrix in file layout to panels of 16 rows.
 
 
+cdef inline void set_bits(unsigned char* at, unsigned int bits) noexcept nogil:
+    """Adds bits to the four bytes at `at`."""
+    cdef unsigned int word
+    memcpy(&word, at, 4)
+    word |= bits
+    memcpy(at, &word, 4)
+
+
 cdef inline void pack_codes(int format, const signed char* code, int row,
                             unsigned char* block) noexcept nogil:
-    """One row's 32 codes into a block of zeros; see layout.pxi."""
-    cdef int k, at, c, j
-    for k in range(32):
-        c = code[k] + offset(format)
-        j = k >> 2
-        at = 4 * row + (k & 3)
+    """One row's 32 codes into a block of zeros, four bytes at a time; see layout.pxd."""
+    cdef unsigned int zero_code = <unsigned int>offset(format) * <unsigned int>0x01010101
+    cdef unsigned int word
+    cdef int j
+    for j in range(8):
+        memcpy(&word, code + 4 * j, 4)
+        # Byte by byte: code + offset, without a carry into the next byte.
+        word = ((word & <unsigned int>0x7F7F7F7F) + (zero_code & <unsigned int>0x7F7F7F7F)) ^ (
+            (word ^ zero_code) & <unsigned int>0x80808080)
         if code_bits(format) == 8:
-            block[64 * j + at] = <unsigned char>c
+            set_bits(block + 64 * j + 4 * row, word)
             continue
-        block[64 * (j & 3) + at] |= <unsigned char>((c & 15) << (j & 4))
+        set_bits(block + 64 * (j & 3) + 4 * row, (word & <unsigned int>0x0F0F0F0F) << (j & 4))
         if code_bits(format) == 5:
-            block[256 + at] |= <unsigned char>(c >> 4 << j)
+            set_bits(block + 256 + 4 * row, (word >> 4 & <unsigned int>0x01010101) << j)
         elif code_bits(format) == 6:
-            block[256 + 64 * (j >> 2) + at] |= <unsigned char>(c >> 4 << 2 * (j & 3))
+            set_bits(block + 256 + 64 * (j >> 2) + 4 * row,
+                     (word >> 4 & <unsigned int>0x03030303) << 2 * (j & 3))
 
 
 cdef inline void pack_scales(int format, const unsigned char* p, int row, int index,
