@@ -3,9 +3,7 @@ from numpy.typing import NDArray
 
 Coded = tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]]
 
-def dequantise(
-    format: str, source: NDArray[np.uint8], elements: int
-) -> NDArray[np.float32]: ...
+def dequantise(format: str, source: NDArray[np.uint8], elements: int) -> NDArray[np.float32]: ...
 def pack(
     format: str,
     source: NDArray[np.uint8],
