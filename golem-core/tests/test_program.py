@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -228,3 +230,12 @@ def test_logits_outlive_their_program(plain: Weights) -> None:
     made.close()
     del made
     assert np.array_equal(logits, expected)
+
+
+def test_a_program_in_a_cycle_is_collected(plain: Weights) -> None:
+    made = program(plain)
+    made.self = made
+    gone = weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None

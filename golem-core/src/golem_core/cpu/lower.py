@@ -25,7 +25,7 @@ from golem_core.graph.fuse import (
     fuse,
     storage,
 )
-from golem_core.graph.graph import PICKED, Graph, Op, Rope, Tensor, Weight
+from golem_core.graph.graph import COLUMNS, PICKED, Graph, Op, Rope, Tensor, Weight
 from golem_core.graph.plan import Block, place
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program
 from golem_core.threads import choose
@@ -135,11 +135,12 @@ class _Lowering:
         places = self.plan()
         for cache in self.graph.caches:
             self.tape.add_cache(cache.group, cache.heads, cache.dim, cache.window, self.kv)
-        if self.ropes:
-            self.tape.add_rows(False, [self.angles(rope) for rope in self.ropes])
+        angles = [self.angles(rope) for rope in self.ropes]
         for stage in self.stages:
             if isinstance(stage, RowStage):
-                self.write_rows(stage)
+                # What every layer turns by is worked out with the first rows of the pass.
+                self.write_rows(stage, angles if stage.rows == COLUMNS else [])
+                angles = [] if stage.rows == COLUMNS else angles
             elif isinstance(stage, ProductStage):
                 self.write_products(stage)
             else:
@@ -286,8 +287,8 @@ class _Lowering:
             "turns": turns,
         }
 
-    def write_rows(self, stage: RowStage) -> None:
-        ops = [self.row_op(op) for op in stage.ops]
+    def write_rows(self, stage: RowStage, before: list[dict[str, Any]]) -> None:
+        ops = before + [self.row_op(op) for op in stage.ops]
         for tensor in stage.quantise:
             ops.append(
                 {

@@ -13,3 +13,8 @@ cdef class Pool:
 
 # Returns when every worker of the pool has come here.
 cdef void barrier(Shared* shared) noexcept nogil
+
+# The same in two steps: `arrive` is true for the last worker that comes, who does what one worker
+# alone should do and then lets the others go with `proceed`.
+cdef bint arrive(Shared* shared) noexcept nogil
+cdef void proceed(Shared* shared) noexcept nogil

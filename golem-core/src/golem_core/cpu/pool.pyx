@@ -79,21 +79,30 @@ cdef struct Shared:
     Seat seats[MOST]
 
 
-cdef void barrier(Shared* shared) noexcept nogil:
+cdef bint arrive(Shared* shared) noexcept nogil:
     cdef int turn, spins = 0
     if shared.workers == 1:
-        return
+        return True
     turn = atomic_load_explicit(&shared.turn, memory_order_acquire)
     if atomic_fetch_add_explicit(&shared.arrived, 1, memory_order_acq_rel) == shared.workers - 1:
-        atomic_store_explicit(&shared.arrived, 0, memory_order_relaxed)
-        atomic_fetch_add_explicit(&shared.turn, 1, memory_order_release)
-        return
+        return True
     while atomic_load_explicit(&shared.turn, memory_order_acquire) == turn:
         golem_pause()
         spins += 1
         if spins == PATIENCE:
             sched_yield()
             spins = 0
+    return False
+
+
+cdef void proceed(Shared* shared) noexcept nogil:
+    atomic_store_explicit(&shared.arrived, 0, memory_order_relaxed)
+    atomic_fetch_add_explicit(&shared.turn, 1, memory_order_release)
+
+
+cdef void barrier(Shared* shared) noexcept nogil:
+    if arrive(shared):
+        proceed(shared)
 
 
 cdef void* serve(void* argument) noexcept nogil:

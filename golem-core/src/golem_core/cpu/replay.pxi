@@ -18,6 +18,7 @@ cdef enum:
     ROWS = 0
     PRODUCT = 1
     ATTEND = 2
+    WAITING = 3             # at a barrier; not a kind of stage
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
@@ -59,7 +60,7 @@ cdef struct Code:
     Py_ssize_t tile_floats  # at the start of a worker's scratch: two tiles of a product
     Pass now
     bint timed
-    double* busy            # seconds in kernels, for each worker and kind of stage
+    double* busy            # seconds by kind of stage, and WAITING, for each worker
 
 
 cdef double now() noexcept nogil:
@@ -75,26 +76,59 @@ cdef inline char* at(const Operand* operand, Py_ssize_t row, char* scratch) noex
 
 
 cdef void walk(void* argument, int worker, int workers) noexcept nogil:
-    """A worker's way through the tape."""
+    """A worker's way through the tape.
+
+    Between two stages the workers meet. Row stages of a single row are not shared out: whoever
+    comes last to the meeting does them, and the others wait for one barrier instead of two.
+    """
     cdef Code* code = <Code*>argument
-    cdef int s
-    cdef Stage* stage
     cdef char* scratch = code.scratch + worker * code.scratch_bytes
-    cdef double start = 0
-    for s in range(code.stage_count):
-        stage = &code.stages[s]
-        if code.timed:
-            start = now()
-        if stage.kind == ROWS:
-            walk_rows(code, stage, &code.counters[s], scratch)
-        elif stage.kind == PRODUCT:
-            walk_product(code, stage, &code.counters[s], scratch, workers)
+    cdef int s = 0, after
+    while s < code.stage_count:
+        after = s + 1
+        if single(code, s):
+            # Only at the beginning: elsewhere the stage before has taken it along.
+            after = s
         else:
-            walk_attend(code, stage, &code.counters[s], scratch, workers)
-        if code.timed:
-            code.busy[8 * worker + stage.kind] += now() - start
-        if s + 1 < code.stage_count:
-            barrier(code.shared)
+            walk_stage(code, s, worker, workers, scratch)
+        s = after
+        while s < code.stage_count and single(code, s):
+            s += 1
+        meet(code, after, s, worker, workers, scratch)
+
+
+cdef inline bint single(Code* code, int s) noexcept nogil:
+    """Whether a stage is of rows and has one at most."""
+    cdef Stage* stage = &code.stages[s]
+    return stage.kind == ROWS and (code.now.m if stage.picked else code.now.n) <= 1
+
+
+cdef inline void meet(Code* code, int first, int end, int worker, int workers,
+                      char* scratch) noexcept nogil:
+    """The workers meet, and one of them does stages first..end, which are single rows."""
+    cdef int s
+    cdef double start = now() if code.timed else 0
+    cdef bint last = arrive(code.shared)
+    if code.timed:
+        code.busy[8 * worker + WAITING] += now() - start
+    if last:
+        for s in range(first, end):
+            walk_stage(code, s, worker, workers, scratch)
+        proceed(code.shared)
+
+
+cdef inline void walk_stage(Code* code, int s, int worker, int workers,
+                            char* scratch) noexcept nogil:
+    cdef Stage* stage = &code.stages[s]
+    cdef double start = now() if code.timed else 0
+    if stage.kind == ROWS:
+        walk_rows(code, stage, &code.counters[s], scratch)
+    elif stage.kind == PRODUCT:
+        walk_product(code, stage, &code.counters[s], scratch, workers)
+    else:
+        walk_attend(code, stage, &code.counters[s], scratch, workers)
+    if code.timed:
+        code.busy[8 * worker + stage.kind] += now() - start
 
 
 cdef inline int take(atomic_int* counter) noexcept nogil:

@@ -39,6 +39,8 @@ cdef struct RowOp:
 cdef struct Kept:
     char* keys
     char* values
+    size_t key_bytes            # of all pages
+    size_t value_bytes
     Py_ssize_t heads
     Py_ssize_t dim
     Py_ssize_t padded

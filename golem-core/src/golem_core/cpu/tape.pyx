@@ -16,7 +16,7 @@ from golem_core.cpu.kernels.table cimport (
     ATTEND_ROWS, ATTEND_SCRATCH, PAGE, Attend, Columns, Glu, Kernels, Pack, Packed, Product, Rope,
     View,
 )
-from golem_core.cpu.pool cimport Pool, Shared, barrier
+from golem_core.cpu.pool cimport Pool, Shared, arrive, proceed
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void*, size_t, int, int, int, long)
@@ -86,6 +86,7 @@ cdef class Tape:
     cdef readonly Pool pool
     cdef readonly int width
     cdef readonly int most_outputs
+    cdef int workers
     cdef list alive             # arrays and mappings that the tape points into
     cdef Code code
     cdef Kept** caches
@@ -94,7 +95,6 @@ cdef class Tape:
     cdef size_t arena_bytes
     cdef char* weights
     cdef size_t weight_bytes
-    cdef list cache_bytes
     cdef int vocabulary_rows    # ids must be below
     cdef int groups
     cdef list group_pages
@@ -103,13 +103,13 @@ cdef class Tape:
         if len(group_pages) > 16:
             raise ValueError("a program has at most 16 groups of pages")
         self.pool = pool
+        self.workers = pool.workers
         self.code.shared = pool.shared
         self.width = width
         self.most_outputs = outputs
         self.group_pages = group_pages
         self.groups = len(group_pages)
         self.alive = []
-        self.cache_bytes = []
         self.vocabulary_rows = 2**31 - 1
         self.code.runs = <Run*>PyMem_Calloc(width, sizeof(Run))
         self.code.busy = <double*>PyMem_Calloc(8 * pool.workers, sizeof(double))
@@ -166,7 +166,6 @@ cdef class Tape:
         cdef Kept* kept = <Kept*>PyMem_Calloc(1, sizeof(Kept))
         cdef Kept** caches
         cdef Py_ssize_t item = 2 if kv == "f16" else 4
-        cdef size_t nbytes
         if kept == NULL:
             raise MemoryError()
         caches = <Kept**>PyMem_Realloc(self.caches, (self.cache_count + 1) * sizeof(Kept*))
@@ -185,12 +184,10 @@ cdef class Tape:
         kept.window = window or 0
         kept.store = table.store_half if kv == "f16" else table.store_float
         kept.attend = table.attend_half if kv == "f16" else table.attend_float
-        nbytes = self.group_pages[group] * kept.key_page
-        kept.keys = <char*>reserve(max(nbytes, 64))
-        self.cache_bytes.append(max(nbytes, 64))
-        nbytes = self.group_pages[group] * kept.value_page
-        kept.values = <char*>reserve(max(nbytes, 64))
-        self.cache_bytes.append(max(nbytes, 64))
+        kept.key_bytes = max(64, self.group_pages[group] * kept.key_page)
+        kept.keys = <char*>reserve(kept.key_bytes)
+        kept.value_bytes = max(64, self.group_pages[group] * kept.value_page)
+        kept.values = <char*>reserve(kept.value_bytes)
         return self.cache_count - 1
 
     cdef Stage* add_stage(self, int kind, bint picked, int count) except NULL:
@@ -482,16 +479,22 @@ cdef class Tape:
         self.code.timed = on
 
     def busy_seconds(self):
-        """Seconds in kernels: for each worker (rows, products, attention)."""
+        """Seconds in kernels, for each worker (rows, products, attention), and at barriers."""
         cdef int w
         seconds = []
+        waiting = []
         for w in range(self.pool.workers):
             seconds.append((self.code.busy[8 * w], self.code.busy[8 * w + 1],
                             self.code.busy[8 * w + 2]))
-        return seconds
+            waiting.append(self.code.busy[8 * w + WAITING])
+        return seconds, waiting
 
     def close(self):
         """Gives the memory back, but for the arena, which goes with the last view of it."""
+        self.free()
+        self.alive.clear()
+
+    cdef void free(self) noexcept:
         cdef int i
         if self.code.stages != NULL:
             for i in range(self.code.stage_count):
@@ -501,8 +504,8 @@ cdef class Tape:
             self.code.stages = NULL
             self.code.stage_count = 0
         for i in range(self.cache_count):
-            release(self.caches[i].keys, self.cache_bytes[2 * i])
-            release(self.caches[i].values, self.cache_bytes[2 * i + 1])
+            release(self.caches[i].keys, self.caches[i].key_bytes)
+            release(self.caches[i].values, self.caches[i].value_bytes)
             PyMem_Free(self.caches[i])
         self.cache_count = 0
         PyMem_Free(self.caches)
@@ -512,12 +515,12 @@ cdef class Tape:
         release(self.weights, self.weight_bytes)
         self.weights = NULL
         if self.code.scratch != NULL:
-            release(self.code.scratch, self.code.scratch_bytes * self.pool.workers)
+            release(self.code.scratch, self.code.scratch_bytes * self.workers)
         self.code.scratch = NULL
-        self.alive.clear()
 
     def __dealloc__(self):
-        self.close()
+        # No Python object may be touched here: a collected cycle has taken them away.
+        self.free()
         release(self.arena, self.arena_bytes)
         PyMem_Free(self.code.runs)
         PyMem_Free(self.code.busy)
