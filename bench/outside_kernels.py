@@ -2,9 +2,9 @@
 
     python bench/outside_kernels.py FILE [--threads 1 2] [--passes 400] [--json]
 
-For each number of threads: the time of a pass, and the share of it in which no kernel ran on the
-first worker (the walk from stage to stage, counters, clocks) and at barriers (where it waits for
-the others: single rows, uneven ends). Nothing else may run meanwhile.
+For each number of threads: the time of a pass; the share of it in which no worker was in a kernel
+(counters, barriers, the call itself); and the share in which a worker, on average, was in none
+(also while it waits for another that does a single row or ends later). Nothing else may run.
 """
 
 from __future__ import annotations
@@ -54,29 +54,30 @@ def measure(file: Path, threads: int, passes: int) -> dict[str, float]:
 
         program.run(batch(0, 2 * PAGE))
         one = batch(2 * PAGE, 1)
-        whole, kernels, waiting = [], [], []
-        for _ in range(passes):
-            program.tape.time_kernels(True)
-            start = time.perf_counter()
-            program.run(one)
-            whole.append(time.perf_counter() - start)
-            busy, barriers = program.tape.busy_seconds()
-            kernels.append(sum(busy[0]))
-            waiting.append(barriers[0])
-        program.tape.time_kernels(False)
         plain = []
         for _ in range(passes):
             start = time.perf_counter()
             program.run(one)
             plain.append(time.perf_counter() - start)
+        times = program.tape.time_stages()
+        whole, none, idle = [], [], []
+        for _ in range(passes):
+            times[:] = 0.0
+            start = time.perf_counter()
+            program.run(one)
+            took = time.perf_counter() - start
+            begun = np.where(times[..., 0] > 0, times[..., 0], np.inf).min(axis=1)
+            whole.append(took)
+            none.append(1 - (times[..., 1].max(axis=1) - begun).sum() / took)
+            idle.append(1 - (times[..., 1] - times[..., 0]).sum() / (threads * took))
+        del times
         program.close()
-    took, ran, waited = (statistics.median(x) for x in (whole, kernels, waiting))
     return {
         "threads": threads,
         "pass_ms": 1e3 * statistics.median(plain),
-        "timed_pass_ms": 1e3 * took,
-        "outside_share": (took - ran - waited) / took,
-        "barrier_share": waited / took,
+        "timed_pass_ms": 1e3 * statistics.median(whole),
+        "no_kernel_share": statistics.median(none),
+        "worker_idle_share": statistics.median(idle),
     }
 
 
@@ -95,8 +96,8 @@ def main() -> None:
     for row in rows:
         print(
             f"{row['threads']} threads: {row['pass_ms']:.3f} ms a pass ({row['timed_pass_ms']:.3f} "
-            f"with the clocks on), {100 * row['outside_share']:.1f} % outside kernels, "
-            f"{100 * row['barrier_share']:.1f} % at barriers"
+            f"with the clocks on), {100 * row['no_kernel_share']:.1f} % in no kernel, "
+            f"{100 * row['worker_idle_share']:.1f} % of a worker's time"
         )
 
 

@@ -18,7 +18,6 @@ cdef enum:
     ROWS = 0
     PRODUCT = 1
     ATTEND = 2
-    WAITING = 3             # at a barrier; not a kind of stage
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
@@ -59,8 +58,7 @@ cdef struct Code:
     size_t scratch_bytes    # of one worker
     Py_ssize_t tile_floats  # at the start of a worker's scratch: two tiles of a product
     Pass now
-    bint timed
-    double* busy            # seconds by kind of stage, and WAITING, for each worker
+    double* times           # [stages, workers, 2]: begin and end of each walk; NULL: not wanted
 
 
 cdef double now() noexcept nogil:
@@ -107,11 +105,7 @@ cdef inline void meet(Code* code, int first, int end, int worker, int workers,
                       char* scratch) noexcept nogil:
     """The workers meet, and one of them does stages first..end, which are single rows."""
     cdef int s
-    cdef double start = now() if code.timed else 0
-    cdef bint last = arrive(code.shared)
-    if code.timed:
-        code.busy[8 * worker + WAITING] += now() - start
-    if last:
+    if arrive(code.shared):
         for s in range(first, end):
             walk_stage(code, s, worker, workers, scratch)
         proceed(code.shared)
@@ -120,15 +114,18 @@ cdef inline void meet(Code* code, int first, int end, int worker, int workers,
 cdef inline void walk_stage(Code* code, int s, int worker, int workers,
                             char* scratch) noexcept nogil:
     cdef Stage* stage = &code.stages[s]
-    cdef double start = now() if code.timed else 0
+    cdef double* times = code.times
+    if times != NULL:
+        times += 2 * (s * workers + worker)
+        times[0] = now()
     if stage.kind == ROWS:
         walk_rows(code, stage, &code.counters[s], scratch)
     elif stage.kind == PRODUCT:
         walk_product(code, stage, &code.counters[s], scratch, workers)
     else:
         walk_attend(code, stage, &code.counters[s], scratch, workers)
-    if code.timed:
-        code.busy[8 * worker + stage.kind] += now() - start
+    if times != NULL:
+        times[1] = now()
 
 
 cdef inline int take(atomic_int* counter) noexcept nogil:

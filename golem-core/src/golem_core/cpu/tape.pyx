@@ -112,8 +112,7 @@ cdef class Tape:
         self.alive = []
         self.vocabulary_rows = 2**31 - 1
         self.code.runs = <Run*>PyMem_Calloc(width, sizeof(Run))
-        self.code.busy = <double*>PyMem_Calloc(8 * pool.workers, sizeof(double))
-        if self.code.runs == NULL or self.code.busy == NULL:
+        if self.code.runs == NULL:
             raise MemoryError()
 
     # Writing
@@ -473,21 +472,22 @@ cdef class Tape:
             atomic_store_explicit(&self.code.counters[s], 0, memory_order_relaxed)
         self.pool.run(walk, &self.code)
 
-    def time_kernels(self, bint on):
-        """Starts or stops counting the time that workers spend in kernels."""
-        memset(self.code.busy, 0, 8 * self.pool.workers * sizeof(double))
-        self.code.timed = on
+    def time_stages(self):
+        """From now on, notes when workers begin and end the stages of a pass.
 
-    def busy_seconds(self):
-        """Seconds in kernels, for each worker (rows, products, attention), and at barriers."""
-        cdef int w
-        seconds = []
-        waiting = []
-        for w in range(self.pool.workers):
-            seconds.append((self.code.busy[8 * w], self.code.busy[8 * w + 1],
-                            self.code.busy[8 * w + 2]))
-            waiting.append(self.code.busy[8 * w + WAITING])
-        return seconds, waiting
+        Gives the array of the notes, float64 [stages, workers, 2], seconds of the monotonic clock;
+        0 where a worker had no part in a stage. Every pass overwrites it.
+        """
+        cdef double[:, :, ::1] times = np.zeros((self.code.stage_count, self.workers, 2))
+        self.code.times = &times[0, 0, 0]
+        self.alive.append(times)
+        return np.asarray(times)
+
+    def stage_kinds(self):
+        """The kind of each stage: rows, product or attend."""
+        cdef int s
+        return [("rows", "product", "attend")[self.code.stages[s].kind]
+                for s in range(self.code.stage_count)]
 
     def close(self):
         """Gives the memory back, but for the arena, which goes with the last view of it."""
@@ -523,7 +523,6 @@ cdef class Tape:
         self.free()
         release(self.arena, self.arena_bytes)
         PyMem_Free(self.code.runs)
-        PyMem_Free(self.code.busy)
 
 
 cdef class Window:
