@@ -15,7 +15,7 @@ import nox
 
 nox.needs_version = ">=2025.2.9"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "tests", "kernels", "whole", "wheels"]
+nox.options.sessions = ["lint", "types", "tests", "kernels", "arm", "whole", "wheels"]
 
 ROOT = Path(__file__).parent
 DISTRIBUTIONS = sorted(p.parent.name for p in ROOT.glob("golem-*/pyproject.toml"))
@@ -75,6 +75,17 @@ def kernels(session: nox.Session, layer: str) -> None:
     if layer not in str(present).split():
         session.skip(f"this processor has no {layer}; it has {str(present).strip()}")
     session.run("pytest", *KERNELS, *PROGRAMS, *session.posargs, env={"GOLEM_ISA": layer})
+
+
+@nox.session
+def arm(session: nox.Session) -> None:
+    """The AArch64 kernels, emulated: they compute what this processor's do, bit for bit."""
+    core = nox.project.load_toml("golem-core/pyproject.toml")
+    session.install(*core["build-system"]["requires"])
+    reason = session.run("python", "tools/arm.py", "--install", silent=True)
+    if str(reason).strip():
+        session.skip(str(reason).strip())
+    session.run("python", "tools/arm.py")
 
 
 @nox.session
