@@ -23,8 +23,11 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 # The layers of kernels; a session skips what the processor lacks.
 LAYERS = ["generic", "avx2", "avx512vnni", "neon", "neon_dotprod"]
-KERNELS = [f"golem-core/tests/test_{name}.py" for name in ("floats", "products", "limits")]
+# Plugins whose conformance is also shown on a card, or on the driver that stands for one.
+ON_VULKAN = ("golem-llama",)
+# What chooses its layer by GOLEM_ISA; the tests of single kernels walk all layers by themselves.
 PROGRAMS = [
+    "golem-core/tests/test_limits.py",
     "golem-core/tests/test_program.py",
     *sorted(str(p) for p in Path().glob("golem-*/tests/test_conformance.py")),
 ]
@@ -55,7 +58,10 @@ def install(session: nox.Session, *distributions: str, groups: tuple[str, ...] =
 def tests(session: nox.Session, distribution: str) -> None:
     """One distribution's tests, with only it and core installed."""
     install(session, distribution)
-    session.run("pytest", f"{distribution}/tests", *session.posargs)
+    devices = "cpu,vulkan" if distribution in ON_VULKAN and find_spec("kp") else "cpu"
+    session.run(
+        "pytest", f"{distribution}/tests", *session.posargs, env={"GOLEM_TEST_DEVICES": devices}
+    )
 
 
 @nox.session
@@ -74,7 +80,7 @@ def kernels(session: nox.Session, layer: str) -> None:
     present = session.run("python", "-c", probe, silent=True)
     if layer not in str(present).split():
         session.skip(f"this processor has no {layer}; it has {str(present).strip()}")
-    session.run("pytest", *KERNELS, *PROGRAMS, *session.posargs, env={"GOLEM_ISA": layer})
+    session.run("pytest", *PROGRAMS, *session.posargs, env={"GOLEM_ISA": layer})
 
 
 @nox.session
@@ -134,6 +140,7 @@ def sanitize(session: nox.Session) -> None:
         ["gcc", "-print-file-name=libasan.so"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
     session.run(
-        "pytest", *KERNELS, *session.posargs,
+        "pytest", "golem-core/tests/test_floats.py", "golem-core/tests/test_products.py",
+        *session.posargs,
         env={"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"},
     )  # fmt: skip
