@@ -36,8 +36,8 @@ NEAR = 0.05
 SPREAD = 4  # times the root of the mean squared change of llama.cpp's own gap
 CHANCE = 0.1  # llama.cpp's two ways of reading are that far apart in "close", see `peer`
 CASES = [(file, prompt.name) for file, prompts in PROMPTS.items() for prompt in prompts]
-# The numpy reference takes half a minute for each.
-FEW = ("fact", "python", "chinese", "chat")
+# The numpy reference takes half a minute for each, and is held to transformers elsewhere.
+FEW = ("fact", "chat")
 WIDTH = 256
 
 pytestmark = pytest.mark.weights
