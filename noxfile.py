@@ -57,7 +57,8 @@ def install(session: nox.Session, *distributions: str, groups: tuple[str, ...] =
 @nox.parametrize("distribution", DISTRIBUTIONS, ids=DISTRIBUTIONS)
 def tests(session: nox.Session, distribution: str) -> None:
     """One distribution's tests, with only it and core installed."""
-    install(session, distribution)
+    core = distribution == "golem-core"
+    install(session, distribution, groups=("test", "oracle") if core else ("test",))
     devices = "cpu,vulkan" if distribution in ON_VULKAN and find_spec("kp") else "cpu"
     session.run(
         "pytest", f"{distribution}/tests", *session.posargs, env={"GOLEM_TEST_DEVICES": devices}
