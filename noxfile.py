@@ -53,6 +53,12 @@ def install(session: nox.Session, *distributions: str, groups: tuple[str, ...] =
         session.run("bin/install-vulkan", external=True, env={"PYTHON": python}, silent=True)
 
 
+def run_tests(session: nox.Session, *tests: str, **environment: str) -> None:
+    """Pytest in a temporary folder of its own: other runs clear the one that they share."""
+    place = f"--basetemp={session.create_tmp()}/pytest"
+    session.run("pytest", place, *tests, *session.posargs, env=environment)
+
+
 @nox.session
 @nox.parametrize("distribution", DISTRIBUTIONS, ids=DISTRIBUTIONS)
 def tests(session: nox.Session, distribution: str) -> None:
@@ -60,16 +66,14 @@ def tests(session: nox.Session, distribution: str) -> None:
     core = distribution == "golem-core"
     install(session, distribution, groups=("test", "oracle") if core else ("test",))
     devices = "cpu,vulkan" if distribution in ON_VULKAN and find_spec("kp") else "cpu"
-    session.run(
-        "pytest", f"{distribution}/tests", *session.posargs, env={"GOLEM_TEST_DEVICES": devices}
-    )
+    run_tests(session, f"{distribution}/tests", GOLEM_TEST_DEVICES=devices)
 
 
 @nox.session
 def whole(session: nox.Session) -> None:
     """What crosses distributions: architecture, documents, end to end on real weights."""
     install(session, *DISTRIBUTIONS)
-    session.run("pytest", "tests", *session.posargs)
+    run_tests(session, "tests")
 
 
 @nox.session
@@ -81,7 +85,7 @@ def kernels(session: nox.Session, layer: str) -> None:
     present = session.run("python", "-c", probe, silent=True)
     if layer not in str(present).split():
         session.skip(f"this processor has no {layer}; it has {str(present).strip()}")
-    session.run("pytest", *PROGRAMS, *session.posargs, env={"GOLEM_ISA": layer})
+    run_tests(session, *PROGRAMS, GOLEM_ISA=layer)
 
 
 @nox.session
