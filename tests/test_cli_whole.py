@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -141,6 +142,8 @@ class Screen:
     def __init__(self, *arguments: object) -> None:
         self.pid, self.end = pty.fork()
         if self.pid == 0:
+            # A test run in the background may have been told to ignore it; a terminal's user has not.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.update(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
             os.execv(GOLEM[0], [*GOLEM, *map(str, arguments)])
         self.seen = ""  # what was printed, without escapes, and not looked for yet
