@@ -142,7 +142,7 @@ class Screen:
     def __init__(self, *arguments: object) -> None:
         self.pid, self.end = pty.fork()
         if self.pid == 0:
-            # A test run in the background may have been told to ignore it; a terminal's user has not.
+            # A test run in the background may ignore it; who sits at a terminal does not.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.update(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
             os.execv(GOLEM[0], [*GOLEM, *map(str, arguments)])
