@@ -63,7 +63,6 @@ def measured(tiny_file):
                         "format": divergence(original, same),
                     }
                 )
-                path.unlink()
         made[form] = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
         return made[form]
 
