@@ -425,12 +425,6 @@ cdef class Tape:
         self.alive.append(times)
         return np.asarray(times)
 
-    def stage_kinds(self):
-        """The kind of each stage: rows, product or attend."""
-        cdef int s
-        return [("rows", "product", "attend")[self.code.stages[s].kind]
-                for s in range(self.code.stage_count)]
-
     def close(self):
         """Gives the memory back, but for the arena, which goes with the last view of it."""
         self.free()
