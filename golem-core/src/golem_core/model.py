@@ -88,6 +88,8 @@ class Generator(Model):
                 f"forward gives {logits.name} {list(logits.shape)} in rows {logits.rows!r}, not "
                 f"logits [{self.vocab}] of the rows that are wanted"
             )
+        if graph.draft is not None and graph.draft.shape != (self.vocab,):
+            raise ValueError(f"{graph.draft.name} is not logits [{self.vocab}]")
         read = {weight.name for op in graph.ops for weight in op.weights}
         for op in graph.ops:
             rope = op.attributes.get("rope")

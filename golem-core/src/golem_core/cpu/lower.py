@@ -93,6 +93,7 @@ def lower(
     width: int,
     outputs: int,
     pages: Sequence[int],
+    states: int,
     threads: int | None,
     kv: str,
     keep: Sequence[str] | None,

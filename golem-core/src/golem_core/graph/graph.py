@@ -9,6 +9,7 @@ whose logits are wanted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,10 @@ from golem_core.weights import Stored, Weights
 
 COLUMNS = "n"
 PICKED = "m"
+
+# The two passes that a program can make: the one that reads, and the one that guesses ahead.
+READING = "reading"
+DRAFTING = "drafting"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +63,19 @@ class Cache:
 
 
 @dataclass(frozen=True, eq=False)
+class State:
+    """What a sequence keeps of its past in a fixed room: float32 `shape`, zeros at first."""
+
+    index: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
 class Rope:
     """A rotary embedding (Su et al., 2021): the first `dims` of a head turn in pairs.
 
@@ -70,6 +88,7 @@ class Rope:
     layout: str = "half"
     scale: float = 1.0
     factors: Weight | None = None
+    magnitude: float = 1.0  # of cos and sin
 
     def frequencies(self) -> np.ndarray:
         """Radians a position for each pair: float64 [dims / 2]."""
@@ -89,6 +108,7 @@ class Tensor:
     rows: str
     shape: tuple[int, ...]
     name: str
+    part: str = READING
 
     @property
     def size(self) -> int:
@@ -114,17 +134,25 @@ class Op:
     weights: tuple[Weight, ...]
     attributes: Mapping[str, Any]
     output: Tensor | None
+    part: str = READING
 
 
 @dataclass(eq=False)
 class Graph:
-    """The record of one forward pass over the tensors of `weights`."""
+    """The record of one forward pass over the tensors of `weights`.
+
+    With `drafts` a model that can guess ahead records that too: see `drafting`.
+    """
 
     weights: Weights
+    drafts: bool = True
     ops: list[Op] = field(default_factory=list)
     caches: list[Cache] = field(default_factory=list)
     windows: list[int | None] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
     result: Tensor | None = None
+    draft: Tensor | None = None
+    _part: str = READING
     _scopes: list[str] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
     _tensors: int = 0
@@ -157,6 +185,26 @@ class Graph:
         made = Cache(len(self.caches), heads, dim, window, self.windows.index(window))
         self.caches.append(made)
         return made
+
+    def state(self, shape: Sequence[int]) -> State:
+        """Room for what each sequence carries from position to position."""
+        made = State(len(self.states), tuple(shape))
+        self.states.append(made)
+        return made
+
+    @contextmanager
+    def drafting(self) -> Iterator[None]:
+        """What is recorded inside is the drafting pass: a pass by itself, of one column a sequence.
+
+        A column is the newest token, which no reading pass has seen yet, at its position. Caches
+        and states are those of the reading pass; no value of it is. `draft` is set to the logits
+        [n, vocabulary] of the token after. Names begin with ``draft.``.
+        """
+        self._part = DRAFTING
+        try:
+            yield
+        finally:
+            self._part = READING
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -224,13 +272,25 @@ class Graph:
         """a * b, element by element."""
         return self._record("mul", name, (a, b), ())
 
-    def scale(self, x: Tensor, factor: float, name: str | None = None) -> Tensor:
-        """x * factor."""
+    def scale(self, x: Tensor, factor: float | Weight, name: str | None = None) -> Tensor:
+        """x * factor, a number or the single one of a weight [1]."""
+        if isinstance(factor, Weight):
+            return self._record("scale", name or factor.waypoint, (x,), (factor,), name is None)
         return self._record("scale", name, (x,), (), factor=float(factor))
 
     def glu(self, gate: Tensor, up: Tensor, act: str, name: str | None = None) -> Tensor:
-        """act(gate) * up (Shazeer, 2020); act is silu, gelu_tanh or gelu_erf."""
+        """act(gate) * up (Shazeer, 2020); act is silu, gelu_tanh, gelu_erf or sigmoid."""
         return self._record("glu", name, (gate, up), (), act=act)
+
+    def activate(self, x: Tensor, act: str, name: str | None = None) -> Tensor:
+        """act(x), the activations of `glu`."""
+        return self._record("activate", name, (x,), (), act=act)
+
+    def l2_norm(self, x: Tensor, eps: float, name: str | None = None) -> Tensor:
+        """x / sqrt(sum(x**2) + eps) over the last axis."""
+        dim = x.shape[-1]
+        unit = self.rms_norm(x, None, eps / dim)
+        return self.scale(unit, 1 / math.sqrt(dim), name=name)
 
     def softcap(self, x: Tensor, cap: float, name: str | None = None) -> Tensor:
         """cap * tanh(x / cap)."""
@@ -244,15 +304,91 @@ class Graph:
         """The same elements of each row in another shape."""
         return self._record("reshape", name, (x,), (), shape=tuple(shape))
 
+    def slice(self, x: Tensor, start: int, stop: int, name: str | None = None) -> Tensor:
+        """x[.., start:stop]."""
+        return self._record("slice", name, (x,), (), start=start, stop=stop)
+
     def heads(self, x: Tensor, dim: int) -> Tensor:
         """x [heads * dim] as [heads, dim]."""
         return self.reshape(x, (x.size // dim, dim))
 
+    # Mixtures of experts
+
+    def route(self, scores: Tensor, used: int, name: str | None = None) -> Tensor:
+        """Who of the experts, scored [experts], is asked: [2, used], numbers and weights.
+
+        The `used` best, best first, of equals the lower number; the weights are the softmax over
+        the chosen.
+        """
+        return self._record("route", name, (scores,), (), used=used)
+
+    def linear_experts(
+        self, x: Tensor, routing: Tensor, weight: Weight, name: str | None = None
+    ) -> Tensor:
+        """x [inputs], or [used, inputs], times each chosen expert's part of `weight`.
+
+        The weight is [experts, outputs, inputs]; gives [used, outputs].
+        """
+        named = name or weight.waypoint
+        return self._record("linear_experts", named, (x, routing), (weight,), name is None)
+
+    def combine(
+        self, x: Tensor, routing: Tensor, scale: Weight | None = None, name: str | None = None
+    ) -> Tensor:
+        """The sum of x [used, d], each times its weight and, with `scale` [experts], its scale."""
+        weights = () if scale is None else (scale,)
+        return self._record("combine", name, (x, routing), weights)
+
+    # What goes on from position to position
+
+    def conv(self, x: Tensor, weight: Weight, state: State, name: str | None = None) -> Tensor:
+        """A causal convolution of each channel by itself, `weight` [channels, taps].
+
+        out[i] = sum over t of weight[:, t] * x[i - taps + 1 + t]; `state` [taps - 1, channels] has
+        the newest inputs, oldest first.
+        """
+        named = name or weight.waypoint
+        return self._record("conv", named, (x,), (weight,), name is None, state=state)
+
+    def decay(self, x: Tensor, a: Weight, bias: Weight, name: str | None = None) -> Tensor:
+        """exp(a * softplus(x + bias)), between 0 and 1 where a is negative (Gu, Dao, 2023)."""
+        return self._record("decay", name, (x,), (a, bias))
+
+    def delta(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        decay: Tensor,
+        beta: Tensor,
+        state: State,
+        name: str | None = None,
+    ) -> Tensor:
+        """The gated delta rule (Yang, Kautz, Hatamizadeh, 2024), one position after the other.
+
+        q, k [key heads, dk]; v [value heads, dv]; decay, beta [value heads]; state [value heads,
+        dk, dv]. For value head h, with q and k of head h modulo the key heads: S *= decay, then
+        S += k (beta * (v - S'k))', and the result is S'q: [value heads, dv].
+        """
+        return self._record("delta", name, (q, k, v, decay, beta), (), state=state)
+
+    def previous(self, x: Tensor, state: State, name: str | None = None) -> Tensor:
+        """x of the position before; zeros before the first. `state` has the shape of x."""
+        return self._record("previous", name, (x,), (), state=state)
+
+    def recall(self, state: State, name: str | None = None) -> Tensor:
+        """What the row's sequence carries in `state`; for a drafting pass."""
+        return self._record("recall", name, (), (), state=state)
+
     # The record
 
+    def part(self, part: str) -> list[Op]:
+        """The operations of the reading or of the drafting pass, in the order of the record."""
+        return [op for op in self.ops if op.part == part]
+
     def named(self) -> dict[str, Tensor]:
-        """Every waypoint by name, in the order of the record."""
-        return {op.name: op.output for op in self.ops if op.output is not None}
+        """Every waypoint of the reading pass by name, in the order of the record."""
+        return {op.name: op.output for op in self.part(READING) if op.output is not None}
 
     def _record(
         self,
@@ -282,6 +418,8 @@ class Graph:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise ValueError(f"{kind} reads {tensor.name}, which is of another graph")
+            if tensor.part != self._part:
+                raise ValueError(f"{kind} of the {self._part} pass reads {tensor.name}")
         waypoint = self._name(kind, name, full)
         if len({t.rows for t in inputs}) > 1:
             raise ValueError(f"{waypoint} mixes rows {sorted({t.rows for t in inputs})}")
@@ -291,15 +429,17 @@ class Graph:
         output = None
         if shape is not None:
             symbol = rows or (inputs[0].rows if inputs else COLUMNS)
-            output = Tensor(self, self._tensors, symbol, shape, waypoint)
+            output = Tensor(self, self._tensors, symbol, shape, waypoint, self._part)
             self._tensors += 1
-        self.ops.append(Op(kind, waypoint, inputs, weights, attributes, output))
+        self.ops.append(Op(kind, waypoint, inputs, weights, attributes, output, self._part))
         return output
 
     def _name(self, kind: str, name: str | None, full: bool) -> str:
         whole = name or kind
         if not full:
             whole = ".".join([*self._scopes, whole])
+        if self._part == DRAFTING:
+            whole = f"draft.{whole}"
         if whole in self._names:
             if name is not None:
                 raise ValueError(f"two operations are named {whole}")

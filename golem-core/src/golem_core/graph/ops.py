@@ -8,103 +8,85 @@ row (token ids, positions, pages) comes from a `Setting`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-Shape = tuple[int, ...]
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu_erf")
+from golem_core.graph.mixture import COMBINE, LINEAR_EXPERTS, ROUTE
+from golem_core.graph.recurrent import CONV, DECAY, DELTA, PREVIOUS, RECALL
+from golem_core.graph.spec import OpSpec, Setting, Shape, need
 
-
-class Setting(Protocol):
-    """What a row knows of its pass."""
-
-    ids: np.ndarray  # int32 [n]
-    positions: np.ndarray  # int32 [n]
-    outputs: np.ndarray  # int32 [m]
-
-    def keep(self, cache: Any, row: int, key: np.ndarray, value: np.ndarray) -> None:
-        """Keeps one position's keys and values [heads, dim] in the row's sequence."""
-
-    def kept(self, cache: Any, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """The keys and values [positions, heads, dim] that the row sees, oldest first."""
-
-
-@dataclass(frozen=True)
-class OpSpec:
-    """A row of the table."""
-
-    shape: Callable[[str, list[Shape], list[Shape], Mapping[str, Any]], Shape | None]
-    reference: Callable[
-        [Setting, Sequence[np.ndarray], Sequence[np.ndarray], Mapping[str, Any]], np.ndarray | None
-    ]
-
-
-def _need(true: bool, name: str, what: str) -> None:
-    if not true:
-        raise ValueError(f"{name}: {what}")
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu_erf", "sigmoid")
 
 
 # Shape rules
 
 
 def _embed_shape(name: str, _x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
-    _need(len(w[0]) == 2, name, f"an embedding table has two dimensions, not {list(w[0])}")
+    need(len(w[0]) == 2, name, f"an embedding table has two dimensions, not {list(w[0])}")
     return w[0][1:]
 
 
 def _linear_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
-    _need(len(w[0]) == 2, name, f"a matrix has two dimensions, not {list(w[0])}")
-    _need(x[0] == (w[0][1],), name, f"input {list(x[0])} does not fit the matrix {list(w[0])}")
+    need(len(w[0]) == 2, name, f"a matrix has two dimensions, not {list(w[0])}")
+    need(x[0] == (w[0][1],), name, f"input {list(x[0])} does not fit the matrix {list(w[0])}")
     if len(w) > 1:
-        _need(w[1] == (w[0][0],), name, f"bias {list(w[1])} does not fit the matrix {list(w[0])}")
+        need(w[1] == (w[0][0],), name, f"bias {list(w[1])} does not fit the matrix {list(w[0])}")
     return (w[0][0],)
 
 
 def _rms_norm_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
     if w:
-        _need(w[0] == x[0][-1:], name, f"weight {list(w[0])} does not fit {list(x[0])}")
+        need(w[0] == x[0][-1:], name, f"weight {list(w[0])} does not fit {list(x[0])}")
     return x[0]
 
 
 def _rope_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> Shape:
     rope = a["rope"]
-    _need(len(x[0]) == 2, name, f"rope turns [heads, dim], not {list(x[0])}")
-    _need(rope.layout in ("half", "pairs"), name, f"no rope layout {rope.layout!r}")
-    _need(rope.dims % 2 == 0 and rope.dims <= x[0][1], name, f"{rope.dims} of {x[0][1]} dims")
+    need(len(x[0]) == 2, name, f"rope turns [heads, dim], not {list(x[0])}")
+    need(rope.layout in ("half", "pairs"), name, f"no rope layout {rope.layout!r}")
+    need(rope.dims % 2 == 0 and rope.dims <= x[0][1], name, f"{rope.dims} of {x[0][1]} dims")
     return x[0]
 
 
 def _store_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> None:
     kept = (a["cache"].heads, a["cache"].dim)
-    _need(
-        x[0] == kept and x[1] == kept, name, f"cache {list(kept)}, k, v {list(x[0])} {list(x[1])}"
-    )
+    need(x[0] == kept and x[1] == kept, name, f"cache {list(kept)}, k, v {list(x[0])} {list(x[1])}")
 
 
 def _attend_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> Shape:
     cache = a["cache"]
-    _need(len(x[0]) == 2 and x[0][1] == cache.dim, name, f"q {list(x[0])}, dim {cache.dim}")
-    _need(x[0][0] % cache.heads == 0, name, f"{x[0][0]} query heads, {cache.heads} key heads")
+    need(len(x[0]) == 2 and x[0][1] == cache.dim, name, f"q {list(x[0])}, dim {cache.dim}")
+    need(x[0][0] % cache.heads == 0, name, f"{x[0][0]} query heads, {cache.heads} key heads")
     return (x[0][0] * x[0][1],)
 
 
 def _same_shape(name: str, x: list[Shape], _w: list[Shape], _a: Mapping[str, Any]) -> Shape:
-    _need(all(shape == x[0] for shape in x), name, f"shapes differ: {[list(s) for s in x]}")
+    need(all(shape == x[0] for shape in x), name, f"shapes differ: {[list(s) for s in x]}")
     return x[0]
 
 
 def _glu_shape(name: str, x: list[Shape], w: list[Shape], a: Mapping[str, Any]) -> Shape:
-    _need(a["act"] in ACTIVATIONS, name, f"no activation {a['act']!r}")
+    need(a["act"] in ACTIVATIONS, name, f"no activation {a['act']!r}")
     return _same_shape(name, x, w, a)
 
 
 def _reshape_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> Shape:
     shape: Shape = a["shape"]
-    _need(math.prod(shape) == math.prod(x[0]), name, f"{list(x[0])} is not {list(shape)}")
+    need(math.prod(shape) == math.prod(x[0]), name, f"{list(x[0])} is not {list(shape)}")
     return shape
+
+
+def _slice_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> Shape:
+    start, stop = a["start"], a["stop"]
+    need(0 <= start < stop <= x[0][-1], name, f"{start} to {stop} of {list(x[0])}")
+    return (*x[0][:-1], stop - start)
+
+
+def _scale_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
+    need(not w or w[0] == (1,), name, f"a factor is one number, not {[list(s) for s in w]}")
+    return x[0]
 
 
 # References
@@ -128,7 +110,8 @@ def _rms_norm(_s: Setting, x: Any, w: Any, a: Any) -> np.ndarray:
 def _rope(s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     rope, y = a["rope"], x[0].copy()
     angle = s.positions[:, None, None] * rope.frequencies()
-    cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    cos = (rope.magnitude * np.cos(angle)).astype(np.float32)
+    sin = (rope.magnitude * np.sin(angle)).astype(np.float32)
     dims = np.arange(rope.dims)
     if rope.layout == "half":
         first, second = dims[: rope.dims // 2], dims[rope.dims // 2 :]
@@ -167,8 +150,8 @@ def _mul(_s: Setting, x: Any, _w: Any, _a: Any) -> np.ndarray:
     return np.asarray(x[0] * x[1])
 
 
-def _scale(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
-    return np.asarray(x[0] * np.float32(a["factor"]))
+def _scale(_s: Setting, x: Any, w: Any, a: Any) -> np.ndarray:
+    return np.asarray(x[0] * (w[0][0] if w else np.float32(a["factor"])))
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -181,6 +164,8 @@ def activate(x: np.ndarray, act: str) -> np.ndarray:
         y = z * 0.5 * (1.0 + np.tanh(0.5 * z))
     elif act == "gelu_tanh":
         y = 0.5 * z * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
+    elif act == "sigmoid":
+        y = 0.5 * (1.0 + np.tanh(0.5 * z))
     else:
         y = 0.5 * z * (1.0 + _erf(z / math.sqrt(2.0)))
     return np.asarray(y.astype(np.float32))
@@ -190,12 +175,20 @@ def _glu(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     return np.asarray(activate(x[0], a["act"]) * x[1])
 
 
+def _activate(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
+    return activate(x[0], a["act"])
+
+
 def _softcap(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     return np.asarray(np.float32(a["cap"]) * np.tanh(x[0] / np.float32(a["cap"])))
 
 
 def _pick(s: Setting, x: Any, _w: Any, _a: Any) -> np.ndarray:
     return np.asarray(x[0][s.outputs])
+
+
+def _slice(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
+    return np.ascontiguousarray(x[0][..., a["start"] : a["stop"]])
 
 
 def _reshape(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
@@ -211,9 +204,19 @@ OPS: Mapping[str, OpSpec] = {
     "attend": OpSpec(_attend_shape, _attend),
     "add": OpSpec(_same_shape, _add),
     "mul": OpSpec(_same_shape, _mul),
-    "scale": OpSpec(_same_shape, _scale),
+    "scale": OpSpec(_scale_shape, _scale),
     "glu": OpSpec(_glu_shape, _glu),
+    "activate": OpSpec(_glu_shape, _activate),
     "softcap": OpSpec(_same_shape, _softcap),
     "pick": OpSpec(_same_shape, _pick),
     "reshape": OpSpec(_reshape_shape, _reshape),
+    "slice": OpSpec(_slice_shape, _slice),
+    "route": ROUTE,
+    "linear_experts": LINEAR_EXPERTS,
+    "combine": COMBINE,
+    "decay": DECAY,
+    "conv": CONV,
+    "delta": DELTA,
+    "previous": PREVIOUS,
+    "recall": RECALL,
 }

@@ -25,12 +25,24 @@ class PageGroup:
     pages: int  # that the program has room for
 
 
+@dataclass(frozen=True)
+class StateGroup:
+    """Room for what sequences carry: a slot has every state of the program, once."""
+
+    slots: int
+    bytes_per_slot: int
+
+
 @dataclass
 class Batch:
     """One pass: n columns of s sequences.
 
     The columns of one sequence stand together, with ascending, successive positions. Position p
     lies in page ``pages[group][sequence, p // 32]``; entries that no column reads may be -1.
+
+    In a program with states a sequence goes on from the state in slot ``states[sequence]``, or
+    from zeros where that is -1, and what it has after column i is written to slot ``keeps[i]``
+    unless that is -1. The slot that is read may be the one that is written.
     """
 
     ids: np.ndarray  # int32 [n]
@@ -38,6 +50,8 @@ class Batch:
     sequence: np.ndarray  # int32 [n], a row of the page tables
     pages: tuple[np.ndarray, ...]  # for each group int32 [s, pages of the longest sequence]
     outputs: np.ndarray  # int32 [m], ascending: the columns whose logits are wanted
+    states: np.ndarray | None = None  # int32 [s]
+    keeps: np.ndarray | None = None  # int32 [n]
 
 
 class Program(ABC):
@@ -47,11 +61,22 @@ class Program(ABC):
     width: int  # most columns of a pass
     outputs: int  # most rows of logits of a pass
     groups: tuple[PageGroup, ...]
+    states: StateGroup | None = None  # None: no sequence carries anything
+    drafts: bool = False  # whether there is a drafting pass
     vocabulary: int
 
     @abstractmethod
     def run(self, batch: Batch) -> np.ndarray:
         """Replays the program: logits float32 [m, vocabulary], valid until the next `run`."""
+
+    def draft(self, batch: Batch) -> np.ndarray:
+        """The drafting pass: logits float32 [n, vocabulary], valid until the next pass.
+
+        One column a sequence, its newest token, which no `run` has read yet; n is `outputs` at
+        most. The logits are of the token after it. `keeps` and `outputs` are not read, states not
+        changed.
+        """
+        raise NotImplementedError(f"{self.device} has no drafting pass")
 
     @abstractmethod
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:

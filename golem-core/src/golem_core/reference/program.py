@@ -6,16 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golem_core.graph.graph import Cache, Graph
+from golem_core.graph.graph import DRAFTING, READING, Cache, Graph, State
 from golem_core.graph.ops import OPS
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 
 
 class ReferenceProgram(Program):
     """Float32 throughout; keys and values are rounded to `kv`. Slow, and meant to be read."""
 
     def __init__(
-        self, graph: Graph, width: int, outputs: int, pages: Sequence[int], kv: str
+        self,
+        graph: Graph,
+        width: int,
+        outputs: int,
+        pages: Sequence[int],
+        states: int,
+        kv: str,
     ) -> None:
         assert graph.result is not None
         self.device = "reference"
@@ -26,6 +32,10 @@ class ReferenceProgram(Program):
         self._kept = [
             np.zeros((2, pages[c.group], PAGE, c.heads, c.dim), kind) for c in graph.caches
         ]
+        self._carried = [np.zeros((states, *s.shape), np.float32) for s in graph.states]
+        if graph.states:
+            self.states = StateGroup(states, sum(4 * s.size for s in graph.states))
+        self.drafts = graph.draft is not None
         self._weights: dict[str, np.ndarray] = {}
         self.groups = tuple(
             PageGroup(
@@ -44,22 +54,28 @@ class ReferenceProgram(Program):
     def run(self, batch: Batch) -> np.ndarray:
         """See `Program.run`."""
         assert self._graph.result is not None
-        return self._replay(batch)[self._graph.result.name]
+        return self._replay(batch, READING)[self._graph.result.name]
+
+    def draft(self, batch: Batch) -> np.ndarray:
+        """See `Program.draft`."""
+        assert self._graph.draft is not None
+        return self._replay(batch, DRAFTING)[self._graph.draft.name]
 
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """See `Program.trace`."""
-        values = self._replay(batch)
+        values = self._replay(batch, READING)
         return values if names is None else {name: values[name] for name in names}
 
     def close(self) -> None:
         """See `Program.close`."""
         self._weights.clear()
         self._kept.clear()
+        self._carried.clear()
 
-    def _replay(self, batch: Batch) -> dict[str, np.ndarray]:
-        setting = Pages(self._kept, batch)
+    def _replay(self, batch: Batch, part: str) -> dict[str, np.ndarray]:
+        setting = Pages(self._kept, self._carried, batch, part == READING)
         values: dict[str, np.ndarray] = {}
-        for op in self._graph.ops:
+        for op in self._graph.part(part):
             inputs = [values[t.name] for t in op.inputs]
             weights = [self._weight(w.name) for w in op.weights]
             output = OPS[op.kind].reference(setting, inputs, weights, op.attributes)
@@ -74,21 +90,24 @@ class ReferenceProgram(Program):
 
 
 class Pages:
-    """The `ops.Setting` of one pass over the program's pages."""
+    """The `spec.Setting` of one pass over the program's pages and states."""
 
-    def __init__(self, kept: list[np.ndarray], batch: Batch) -> None:
+    def __init__(
+        self, kept: list[np.ndarray], carried: list[np.ndarray], batch: Batch, writes: bool
+    ) -> None:
         self.ids, self.positions, self.outputs = batch.ids, batch.positions, batch.outputs
-        self._kept, self._batch = kept, batch
+        self._kept, self._slots, self._batch, self._writes = kept, carried, batch, writes
+        self._now: dict[tuple[int, int], np.ndarray] = {}  # by state and sequence
 
     def keep(self, cache: Cache, row: int, key: np.ndarray, value: np.ndarray) -> None:
-        """See `ops.Setting.keep`."""
+        """See `spec.Setting.keep`."""
         position = int(self.positions[row])
         page = self._table(cache, row)[position // PAGE]
         self._kept[cache.index][0, page, position % PAGE] = key
         self._kept[cache.index][1, page, position % PAGE] = value
 
     def kept(self, cache: Cache, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `ops.Setting.kept`."""
+        """See `spec.Setting.kept`."""
         position = int(self.positions[row])
         first = 0 if cache.window is None else max(0, position - cache.window + 1)
         seen = np.arange(first, position + 1)
@@ -96,6 +115,26 @@ class Pages:
         pages = self._kept[cache.index]
         keys, values = pages[0, page, seen % PAGE], pages[1, page, seen % PAGE]
         return keys.astype(np.float32), values.astype(np.float32)
+
+    def carried(self, state: State, row: int) -> np.ndarray:
+        """See `spec.Setting.carried`."""
+        assert self._batch.states is not None
+        sequence = int(self._batch.sequence[row])
+        if (state.index, sequence) not in self._now:
+            slot = int(self._batch.states[sequence])
+            empty = np.zeros(state.shape, np.float32)
+            self._now[state.index, sequence] = (
+                empty if slot < 0 else self._slots[state.index][slot].copy()
+            )
+        return self._now[state.index, sequence]
+
+    def carry(self, state: State, row: int, value: np.ndarray) -> None:
+        """See `spec.Setting.carry`."""
+        assert self._batch.keeps is not None
+        self._now[state.index, int(self._batch.sequence[row])] = value
+        slot = int(self._batch.keeps[row])
+        if slot >= 0 and self._writes:
+            self._slots[state.index][slot] = value
 
     def _table(self, cache: Cache, row: int) -> np.ndarray:
         table: np.ndarray = self._batch.pages[cache.group][self._batch.sequence[row]]
@@ -109,9 +148,10 @@ def lower(
     width: int,
     outputs: int,
     pages: Sequence[int],
+    states: int,
     threads: int | None,
     kv: str,
     keep: Sequence[str] | None,
 ) -> Program:
     """The backend's entry, see `golem_core.graph.compile`; it keeps every waypoint anyway."""
-    return ReferenceProgram(graph, width, outputs, pages, kv)
+    return ReferenceProgram(graph, width, outputs, pages, states, kv)

@@ -47,6 +47,7 @@ class Passes:
             width=width,
             outputs=width,
             pages=[each * sequences] * len(graph.windows),
+            states=sequences,
             threads=threads,
             kv=kv,
             keep=keep,
@@ -81,7 +82,22 @@ class Passes:
             ids = batch.ids[part]
             outputs = np.arange(len(ids), dtype=np.int32)
             rows = batch.positions[part], batch.sequence[part]
-            yield Batch(ids, *rows, pages=batch.pages, outputs=outputs)
+            one = Batch(ids, *rows, pages=batch.pages, outputs=outputs)
+            if self._program.states is not None:
+                self._carry(one)
+            yield one
+
+    def _carry(self, batch: Batch) -> None:
+        """Every sequence has a slot of its own, which its first pass finds empty."""
+        sequences = len(self._read)
+        batch.states = np.full(sequences, -1, np.int32)
+        batch.keeps = np.full(len(batch.ids), -1, np.int32)
+        for sequence in range(sequences):
+            columns = np.flatnonzero(batch.sequence == sequence)
+            if len(columns):
+                slot = sequences - 1 - sequence
+                batch.states[sequence] = slot if batch.positions[columns[0]] else -1
+                batch.keeps[columns[-1]] = slot
 
     def _batch(self, pieces: Sequence[tuple[int, Sequence[int]]]) -> Batch:
         rows: list[int] = []

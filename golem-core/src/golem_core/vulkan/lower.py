@@ -21,11 +21,11 @@ import numpy as np
 
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.graph import PICKED, Cache, Graph, Op, Rope, Tensor, Weight
-from golem_core.graph.ops import ACTIVATIONS
 from golem_core.graph.program import PAGE, PageGroup
 from golem_core.vulkan.memory import FORMATS, Device, Piece, words
 from golem_core.vulkan.program import STATE, WIDTH, Recorded, Table, Turns, VulkanProgram
 
+ACTS = ("silu", "gelu_tanh", "gelu_erf")  # in the order of shaders/glu.comp
 HEAD = 256  # the largest head, as in shaders/attend.comp
 KV_BYTES = {"f16": 2, "f32": 4}
 
@@ -37,6 +37,7 @@ def lower(
     width: int,
     outputs: int,
     pages: Sequence[int],
+    states: int,
     threads: int | None,
     kv: str,
     keep: Sequence[str] | None,
@@ -88,6 +89,13 @@ def _check(graph: Graph) -> None:
     for op in graph.ops:
         if op.kind not in LOWER:
             raise Unsupported(f"{op.name}: the device vulkan has no shader for {op.kind}")
+        if op.kind == "glu" and op.attributes["act"] not in ACTS:
+            act = op.attributes["act"]
+            raise Unsupported(f"{op.name}: the device vulkan has no shader for {act}")
+        if op.kind == "scale" and op.weights:
+            raise Unsupported(f"{op.name}: the device vulkan scales by numbers, not by weights")
+        if op.kind == "rope" and op.attributes["rope"].magnitude != 1.0:
+            raise Unsupported(f"{op.name}: the device vulkan turns without a magnitude")
         for weight in op.weights:
             name = weight.stored.format.name
             if name not in FORMATS:
@@ -342,7 +350,7 @@ LOWER: dict[str, Callable[[_Recorder, Op], None]] = {
     "add": _elements,
     "mul": _elements,
     "scale": lambda r, op: _elements(r, op, float(op.attributes["factor"])),
-    "glu": lambda r, op: _elements(r, op, ACTIVATIONS.index(op.attributes["act"])),
+    "glu": lambda r, op: _elements(r, op, ACTS.index(op.attributes["act"])),
     "softcap": lambda r, op: _elements(r, op, float(op.attributes["cap"])),
     "pick": _pick,
     "reshape": _reshape,
