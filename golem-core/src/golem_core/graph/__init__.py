@@ -1,8 +1,9 @@
 """The graph: a forward pass written once, recorded once, replayed anywhere."""
 
 from golem_core.graph.compile import BACKENDS, compile
-from golem_core.graph.graph import Cache, Graph, Op, Rope, State, Tensor, Weight
+from golem_core.graph.graph import Cache, Graph, Op, State, Tensor, Weight
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.rope import Rope, Yarn, stretched_rope
 
 __all__ = [
     "BACKENDS",
@@ -18,5 +19,7 @@ __all__ = [
     "StateGroup",
     "Tensor",
     "Weight",
+    "Yarn",
     "compile",
+    "stretched_rope",
 ]

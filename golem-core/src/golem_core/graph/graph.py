@@ -19,6 +19,7 @@ import numpy as np
 
 from golem_core.errors import BadWeights
 from golem_core.graph.ops import OPS
+from golem_core.graph.rope import Rope as Rope  # who lowers a graph reads it here
 from golem_core.weights import Stored, Weights
 
 COLUMNS = "n"
@@ -73,30 +74,6 @@ class State:
     def size(self) -> int:
         """Elements."""
         return math.prod(self.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Rope:
-    """A rotary embedding (Su et al., 2021): the first `dims` of a head turn in pairs.
-
-    `layout` says which two make a pair: ``"half"`` (i, i + dims/2) or ``"pairs"`` (2i, 2i + 1).
-    Position p turns pair i by ``p * scale * base ** (-2i / dims) / factors[i]``.
-    """
-
-    dims: int
-    base: float
-    layout: str = "half"
-    scale: float = 1.0
-    factors: Weight | None = None
-    magnitude: float = 1.0  # of cos and sin
-
-    def frequencies(self) -> np.ndarray:
-        """Radians a position for each pair: float64 [dims / 2]."""
-        pair = np.arange(self.dims // 2, dtype=np.float64)
-        turns: np.ndarray = self.scale * self.base ** (-2.0 * pair / self.dims)
-        if self.factors is not None:
-            turns = turns / self.factors.floats().astype(np.float64).reshape(-1)
-        return turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,9 +237,12 @@ class Graph:
         not 0. With k and v None the cache is read as another layer left it. Gives [heads * dim].
         """
         if k is not None and v is not None:
-            store = f"{name}.store" if name else None
-            self._append("store", store, (k, v), (), False, None, {"cache": cache})
+            self.store(k, v, cache, f"{name}.store" if name else None)
         return self._record("attend", name, (q,), (), cache=cache, scale=scale, softcap=softcap)
+
+    def store(self, k: Tensor, v: Tensor, cache: Cache, name: str | None = None) -> None:
+        """Keeps k and v [heads, dim] in `cache` for who attends later, in this pass or another."""
+        self._append("store", name, (k, v), (), False, None, {"cache": cache})
 
     def add(self, a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
         """a + b."""
@@ -279,7 +259,10 @@ class Graph:
         return self._record("scale", name, (x,), (), factor=float(factor))
 
     def glu(self, gate: Tensor, up: Tensor, act: str, name: str | None = None) -> Tensor:
-        """act(gate) * up (Shazeer, 2020); act is silu, gelu_tanh, gelu_erf or sigmoid."""
+        """act(gate) * up (Shazeer, 2020); act is silu, gelu_tanh, gelu_erf or sigmoid.
+
+        A gate of [1] is the same for all of up.
+        """
         return self._record("glu", name, (gate, up), (), act=act)
 
     def activate(self, x: Tensor, act: str, name: str | None = None) -> Tensor:
@@ -307,6 +290,10 @@ class Graph:
     def slice(self, x: Tensor, start: int, stop: int, name: str | None = None) -> Tensor:
         """x[.., start:stop]."""
         return self._record("slice", name, (x,), (), start=start, stop=stop)
+
+    def concat(self, a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
+        """The elements of a, then those of b, along the last axis."""
+        return self._record("concat", name, (a, b), ())
 
     def heads(self, x: Tensor, dim: int) -> Tensor:
         """x [heads * dim] as [heads, dim]."""

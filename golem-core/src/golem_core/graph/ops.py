@@ -69,7 +69,7 @@ def _same_shape(name: str, x: list[Shape], _w: list[Shape], _a: Mapping[str, Any
 
 def _glu_shape(name: str, x: list[Shape], w: list[Shape], a: Mapping[str, Any]) -> Shape:
     need(a["act"] in ACTIVATIONS, name, f"no activation {a['act']!r}")
-    return _same_shape(name, x, w, a)
+    return x[1] if x[0] == (1,) and len(x) == 2 else _same_shape(name, x, w, a)
 
 
 def _reshape_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> Shape:
@@ -82,6 +82,11 @@ def _slice_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any
     start, stop = a["start"], a["stop"]
     need(0 <= start < stop <= x[0][-1], name, f"{start} to {stop} of {list(x[0])}")
     return (*x[0][:-1], stop - start)
+
+
+def _concat_shape(name: str, x: list[Shape], _w: list[Shape], _a: Mapping[str, Any]) -> Shape:
+    need(x[0][:-1] == x[1][:-1], name, f"{list(x[0])} does not stand beside {list(x[1])}")
+    return (*x[0][:-1], x[0][-1] + x[1][-1])
 
 
 def _scale_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
@@ -191,6 +196,10 @@ def _slice(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     return np.ascontiguousarray(x[0][..., a["start"] : a["stop"]])
 
 
+def _concat(_s: Setting, x: Any, _w: Any, _a: Any) -> np.ndarray:
+    return np.concatenate(x, axis=-1)
+
+
 def _reshape(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     return np.asarray(x[0].reshape(len(x[0]), *a["shape"]))
 
@@ -211,6 +220,7 @@ OPS: Mapping[str, OpSpec] = {
     "pick": OpSpec(_same_shape, _pick),
     "reshape": OpSpec(_reshape_shape, _reshape),
     "slice": OpSpec(_slice_shape, _slice),
+    "concat": OpSpec(_concat_shape, _concat),
     "route": ROUTE,
     "linear_experts": LINEAR_EXPERTS,
     "combine": COMBINE,
