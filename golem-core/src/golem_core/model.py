@@ -8,6 +8,7 @@ geometry from the file and refuses what it does not run; its `forward` records t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -75,11 +76,12 @@ class Generator(Model):
 
         return Template.from_weights(weights)
 
-    def checked(self: G, weights: Weights) -> G:
+    def checked(self: G, weights: Weights, ignored: Collection[str] = ()) -> G:
         """The model itself, once its pass was recorded and has read every tensor of the file.
 
-        A tensor that nothing reads would be an answer computed without it. Raises `Unsupported`
-        naming the first, and what `forward` raises: `BadWeights` for a missing tensor or a shape.
+        A tensor that nothing reads would be an answer computed without it, but for those that the
+        architecture is known to leave aside (`ignored`). Raises `Unsupported` naming the first, and
+        what `forward` raises: `BadWeights` for a missing tensor or a shape.
         """
         graph = Graph(weights)
         logits = self.forward(graph)
@@ -96,7 +98,7 @@ class Generator(Model):
             if rope is not None and isinstance(rope.factors, Weight):
                 read.add(rope.factors.name)
         for name in weights.tensors:
-            if name not in read:
+            if name not in read and name not in ignored:
                 kind = type(self)
                 raise Unsupported(
                     f"{name} is a tensor that {kind.__module__}.{kind.__qualname__} does not read, "
