@@ -10,55 +10,25 @@ the recording's checksum first. Tensors have the names and the layout of llama.c
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from ref import vocabulary
+from ref import tiny_qwen3, tiny_qwen35, vocabulary
+from ref.drawn import Llama3Scaling, Tiny, Yarn, matrix, normal, vector
 from ref.quantise import Floats, dequantise, quantise
 
+__all__ = ["FORMATS", "TINY", "WAYPOINTS", "WIDE", "normal", "prompt", "tensors", "write"]
 
-@dataclass(frozen=True)
-class Llama3Scaling:
-    """Llama 3's rope scaling: long wavelengths slowed by `factor`, the middle blended."""
-
-    factor: float
-    low: float
-    high: float
-    original: int
-
-
-@dataclass(frozen=True)
-class Tiny:
-    """The geometry of one tiny model; `family` is its general.architecture."""
-
-    name: str
-    family: str
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    layers: int
-    vocab: int
-    tied: bool
-    seed: int
-    eps: float = 1e-6
-    theta: float = 10000.0
-    context: int = 2048
-    window: int | None = None
-    local_theta: float | None = None  # of the window's layers; None: not in the file, so 10000
-    scaling: Llama3Scaling | float | None = None
-
-    def is_global(self, layer: int) -> bool:
-        """Whether a layer sees everything: all but Gemma's five of six."""
-        return self.window is None or (layer + 1) % 6 == 0
-
-
+# Families that are more than the plain decoder: a file each, with `MODELS`, `tensors` and `keys`.
+FAMILIES = {
+    "qwen3": tiny_qwen3,
+    "qwen3moe": tiny_qwen3,
+    "qwen35": tiny_qwen35,
+    "qwen35moe": tiny_qwen35,
+}
 TINY = {
     tiny.name: tiny
     for tiny in (
@@ -82,71 +52,57 @@ TINY = {
         Tiny("llama-wide", "llama", 256, 4, 2, 64, 512, 3, 320, True, 21),
         Tiny("gemma3-wide", "gemma3", 256, 4, 1, 64, 512, 6, 448, True, 22, theta=1e6, window=16),
         Tiny("qwen2-wide", "qwen2", 256, 4, 2, 64, 512, 3, 320, False, 23, theta=1e6),
+        *(model for family in dict.fromkeys(FAMILIES.values()) for model in family.MODELS),
     )
 }  # fmt: skip
 WAYPOINTS = [name for name in TINY if not name.endswith("-wide")]
-WIDE = [name for name in TINY if name.endswith("-wide")]
+WIDE = ["llama-wide", "gemma3-wide", "qwen2-wide"]  # measured together, in every format
+ALONE = [name for name in TINY if name.endswith("-wide") and name not in WIDE]  # each by itself
 
 # Every format that is multiplied, in the order of the tables that quote it.
 FORMATS = (
     "F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0",
     "IQ4_NL", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K",
 )  # fmt: skip
+FEW = ("BF16", "Q8_0", "Q4_K", "Q4_0")  # of them, those that ALONE are measured in
 
-
-def normal(shape: tuple[int, ...], seed: int, name: str) -> Floats:
-    """Bell-shaped numbers of variance 1 that are the same on every machine and numpy.
-
-    Each is the sum of the four 16-bit words of one draw of PCG64, whose stream numpy promises to
-    keep; `Generator.standard_normal` carries no such promise.
-    """
-    draws = np.random.PCG64([seed, zlib.crc32(name.encode())]).random_raw(int(np.prod(shape)))
-    words = draws.astype("<u8").view("<u2").reshape(-1, 4).astype(np.int64)
-    spread = 65536.0 / np.sqrt(12.0) * 2.0
-    drawn: Floats = ((words.sum(axis=1) - 2 * 65535) / spread).astype(np.float32)
-    return drawn.reshape(shape)
+# Matrices that every file keeps in float32: llama.cpp's quantiser leaves them alone.
+FLOAT = ("ffn_gate_inp.weight", "ssm_conv1d.weight")
 
 
 def tensors(tiny: Tiny) -> Iterator[tuple[str, Floats]]:
     """The model's tensors under their names in the file, matrices [rows(out), columns(in)]."""
-
-    def matrix(name: str, rows: int, columns: int, gain: float = 1.0) -> tuple[str, Floats]:
-        scale = np.float32(gain / np.sqrt(columns))
-        return name, normal((rows, columns), tiny.seed, name) * scale
-
-    def vector(name: str, size: int, base: float = 1.0) -> tuple[str, Floats]:
-        # Multiples of 1/1024, so that Gemma's (1 + w) of transformers is exact.
-        drawn = np.rint(normal((size,), tiny.seed, name) * 150) / 1024
-        return name, (base + drawn).astype(np.float32)
-
+    if tiny.family in FAMILIES:
+        yield from FAMILIES[tiny.family].tensors(tiny)
+        return
     q, kv = tiny.heads * tiny.head_dim, tiny.kv_heads * tiny.head_dim
-    yield matrix("token_embd.weight", tiny.vocab, tiny.hidden, 1.0 if tiny.tied else 4.0)
+    yield matrix(tiny, "token_embd.weight", tiny.vocab, tiny.hidden, 1.0 if tiny.tied else 4.0)
     for layer in range(tiny.layers):
         at = f"blk.{layer}."
-        yield vector(at + "attn_norm.weight", tiny.hidden)
+        yield vector(tiny, at + "attn_norm.weight", tiny.hidden)
         # The gain of 1.5 makes attention pick rather than average.
-        yield matrix(at + "attn_q.weight", q, tiny.hidden, 1.5)
-        yield matrix(at + "attn_k.weight", kv, tiny.hidden, 1.5)
-        yield matrix(at + "attn_v.weight", kv, tiny.hidden)
+        yield matrix(tiny, at + "attn_q.weight", q, tiny.hidden, 1.5)
+        yield matrix(tiny, at + "attn_k.weight", kv, tiny.hidden, 1.5)
+        yield matrix(tiny, at + "attn_v.weight", kv, tiny.hidden)
         if tiny.family == "qwen2":
-            yield vector(at + "attn_q.bias", q, 0.0)
-            yield vector(at + "attn_k.bias", kv, 0.0)
-            yield vector(at + "attn_v.bias", kv, 0.0)
+            yield vector(tiny, at + "attn_q.bias", q, 0.0)
+            yield vector(tiny, at + "attn_k.bias", kv, 0.0)
+            yield vector(tiny, at + "attn_v.bias", kv, 0.0)
         if tiny.family == "gemma3":
-            yield vector(at + "attn_q_norm.weight", tiny.head_dim, 1.5)
-            yield vector(at + "attn_k_norm.weight", tiny.head_dim, 1.5)
-        yield matrix(at + "attn_output.weight", tiny.hidden, q)
+            yield vector(tiny, at + "attn_q_norm.weight", tiny.head_dim, 1.5)
+            yield vector(tiny, at + "attn_k_norm.weight", tiny.head_dim, 1.5)
+        yield matrix(tiny, at + "attn_output.weight", tiny.hidden, q)
         if tiny.family == "gemma3":
-            yield vector(at + "post_attention_norm.weight", tiny.hidden)
-        yield vector(at + "ffn_norm.weight", tiny.hidden)
-        yield matrix(at + "ffn_gate.weight", tiny.ffn, tiny.hidden)
-        yield matrix(at + "ffn_up.weight", tiny.ffn, tiny.hidden)
-        yield matrix(at + "ffn_down.weight", tiny.hidden, tiny.ffn)
+            yield vector(tiny, at + "post_attention_norm.weight", tiny.hidden)
+        yield vector(tiny, at + "ffn_norm.weight", tiny.hidden)
+        yield matrix(tiny, at + "ffn_gate.weight", tiny.ffn, tiny.hidden)
+        yield matrix(tiny, at + "ffn_up.weight", tiny.ffn, tiny.hidden)
+        yield matrix(tiny, at + "ffn_down.weight", tiny.hidden, tiny.ffn)
         if tiny.family == "gemma3":
-            yield vector(at + "post_ffw_norm.weight", tiny.hidden)
-    yield vector("output_norm.weight", tiny.hidden)
+            yield vector(tiny, at + "post_ffw_norm.weight", tiny.hidden)
+    yield vector(tiny, "output_norm.weight", tiny.hidden)
     if not tiny.tied:
-        yield matrix("output.weight", tiny.vocab, tiny.hidden, 2.0)
+        yield matrix(tiny, "output.weight", tiny.vocab, tiny.hidden, 2.0)
     if isinstance(tiny.scaling, Llama3Scaling):
         yield "rope_freqs.weight", rope_factors(tiny)
 
@@ -154,8 +110,16 @@ def tensors(tiny: Tiny) -> Iterator[tuple[str, Floats]]:
 def stored(tiny: Tiny, form: str) -> Iterator[tuple[str, Floats]]:
     """The tensors as a file of the format `form` holds them: matrices rounded, vectors not."""
     for name, values in tensors(tiny):
-        rounded = values.ndim == 2 and form != "F32"
-        yield name, dequantise(quantise(values, form), form) if rounded else values
+        if stays(name, values, form):
+            yield name, values
+        else:
+            rows = dequantise(quantise(values.reshape(-1, values.shape[-1]), form), form)
+            yield name, rows.reshape(values.shape)
+
+
+def stays(name: str, values: Floats, form: str) -> bool:
+    """Whether a file of the format `form` has this tensor in float32."""
+    return values.ndim == 1 or form == "F32" or name.endswith(FLOAT)
 
 
 def rope_factors(tiny: Tiny) -> Floats:
@@ -184,8 +148,9 @@ def write(tiny: Tiny, path: Path, form: str = "F32") -> str:
     writer.add_name(f"golem tiny {tiny.name}")
     writer.add_context_length(tiny.context)
     writer.add_embedding_length(tiny.hidden)
-    writer.add_block_count(tiny.layers)
-    writer.add_feed_forward_length(tiny.ffn)
+    writer.add_block_count(tiny.blocks)
+    if tiny.ffn:
+        writer.add_feed_forward_length(tiny.ffn)
     writer.add_head_count(tiny.heads)
     writer.add_head_count_kv(tiny.kv_heads)
     writer.add_layer_norm_rms_eps(tiny.eps)
@@ -203,15 +168,22 @@ def write(tiny: Tiny, path: Path, form: str = "F32") -> str:
     if isinstance(tiny.scaling, float):
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(tiny.scaling)
+    if isinstance(tiny.scaling, Yarn):
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(tiny.scaling.factor)
+        writer.add_rope_scaling_orig_ctx_len(tiny.scaling.original)
+    if tiny.family in FAMILIES:
+        FAMILIES[tiny.family].keys(writer, tiny)
     vocabulary.add(writer, tiny.family, tiny.vocab)
 
     digest = hashlib.sha256()
     for name, values in tensors(tiny):
-        if values.ndim == 1 or form == "F32":
+        if stays(name, values, form):
             stored = np.ascontiguousarray(values, "<f4")
             writer.add_tensor(name, stored)
         else:
-            stored = quantise(values, form)
+            rows = quantise(values.reshape(-1, values.shape[-1]), form)
+            stored = rows.reshape(*values.shape[:-1], -1)
             writer.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[form])
         digest.update(name.encode() + stored.tobytes())
     writer.write_header_to_file()

@@ -1,6 +1,6 @@
 """Small vocabularies for the tiny models: enough of a tokenizer for both engines to load.
 
-Two kinds, as the families have them: byte-level BPE (llama and qwen2) and SentencePiece with
+Two kinds, as the families have them: byte-level BPE (llama and qwen) and SentencePiece with
 byte fallback (gemma3). The words are few; every text still encodes, through bytes.
 """
 
@@ -98,7 +98,8 @@ def add(writer: gguf.GGUFWriter, family: str, size: int) -> None:
     control = int(gguf.TokenType.CONTROL)
     special = len(BPE_SPECIAL)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2" if family == "qwen2" else "smollm")
+    qwen = "qwen35" if family.startswith("qwen35") else "qwen2"
+    writer.add_tokenizer_pre(qwen if family.startswith("qwen") else "smollm")
     writer.add_token_list(bpe)
     writer.add_token_types([int(gguf.TokenType.NORMAL)] * (size - special) + [control] * special)
     writer.add_token_merges(merges)
