@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as HuggingFace
 
 from golem_core.errors import BadRequest, BadWeights, Unsupported
 from golem_core.text import Tokenizer
 from golem_core.text.specials import Special, Specials
+from golem_core.weights import open_weights
 
 from .vocabularies import (
     BYTE,
@@ -25,9 +27,11 @@ from .vocabularies import (
     USER,
     InMemory,
     byte_level,
+    characters,
     real,
     scored,
     tokenizer_of,
+    trained,
     vocabulary,
 )
 
@@ -37,7 +41,7 @@ SMOLLM = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "tokens.json").read_text("utf-8"))
 
-# Gemma 3, without <bos>: text -> ids, as its own tokenizer gives them.
+# Gemma 3 and 4, without <bos>: text -> ids, as its own tokenizer gives them.
 GEMMA_PLAIN = {
     "\t\t\t\t\t\ttest": [255973, 2181],
     "a  b and    c": [236746, 138, 236763, 532, 140, 236755],
@@ -112,13 +116,63 @@ def test_gemma_ids_are_those_of_its_own_tokenizer() -> None:
         assert tokenizer.decode(ids) == text
 
 
+def test_gemma_4_reads_plain_text_as_gemma_3_does() -> None:
+    tokenizer = tokenizer_of(vocabulary("gemma-4"))
+    for text, ids in GEMMA_PLAIN.items():
+        assert tokenizer.encode(text) == ids, text
+        assert tokenizer.decode(ids) == text
+    for text, ids in GEMMA_SPECIAL.items():
+        assert tokenizer.encode(text, special=True) == ids, text
+    assert tokenizer.decode([472, 423]) == "\ufffd\ufffd"
+    assert tokenizer.decode([472, 423, *tokenizer.encode("a")]) == "\ufffd\ufffda"
+    assert tokenizer.encode("", bos=True) == [2]
+    ends = {tokenizer.token_text(i) for i in tokenizer.end_ids}
+    assert ends == {"<eos>", "<turn|>", "<|tool_response>"}
+
+
+@pytest.mark.parametrize("text", ["<|turn>", "<|channel>", "<tool_call|>", '<|"|>', "<|image|>"])
+def test_what_steers_gemma_4_comes_of_trusted_text_only(text: str) -> None:
+    tokenizer = tokenizer_of(vocabulary("gemma-4"))
+    token = tokenizer.token_id(text)
+    assert token is not None
+    assert tokenizer.encode(f"a{text}", special=True)[-1] == token
+    plain = tokenizer.encode(f"a{text}")
+    assert token not in plain
+    assert tokenizer.decode(plain) == f"a{text}"
+    # Whoever reads an answer sees where a thought or a call begins, but no turn and no picture.
+    shown = text in ("<|channel>", "<tool_call|>", '<|"|>')
+    assert tokenizer.decode([token], special=False) == (text if shown else "")
+
+
+MIXED = (
+    "Once upon a time\n\n\nthere  was   a\tcat.\r\n \n  def f(x):\n    return x  # e\u0301 é ß İ "
+    "깰 𓀀 ภาษาไทย किसानों 👨‍👩‍👧‍👦 \u2028\u200b\xa0 12345.678 <0x41> </s> ▁▁ 's don't {\"a\":[1,2]}"
+)
+
+
+@pytest.mark.parametrize("name", ["gemma4", "gemma4moe"])
+def test_trained_gemma_4_has_the_ids_of_its_own_tokenizer(name: str) -> None:
+    folder = trained(name)
+    theirs = HuggingFace.from_file(str(folder / "hf" / "tokenizer.json"))
+    with open_weights(folder / f"{name}-q8_0.gguf") as weights:
+        tokenizer = Tokenizer.from_weights(weights)
+    markers = "<bos><|turn>user\nhi<turn|>\n<|channel>thought\n<channel|><|tool_call>call:f{}"
+    for text in (MIXED, " ".join([MIXED] * 40), markers):
+        for special in (False, True):
+            theirs.encode_special_tokens = not special
+            expected = theirs.encode(text, add_special_tokens=False).ids
+            assert tokenizer.encode(text, special=special) == expected
+
+
 def test_qwen_composes_letters_and_marks() -> None:
     tokenizer = tokenizer_of(real(QWEN))
     assert tokenizer.encode("e\u0301") == tokenizer.encode("é") == [963]
     assert tokenizer.encode("<|im_end|>") == [27, 91, 318, 6213, 91, 29]
 
 
-@pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "qwen35", "llama-spm", "phi-3"])
+@pytest.mark.parametrize(
+    "name", ["gpt-2", "llama-bpe", "qwen2", "qwen35", "llama-spm", "phi-3", "gemma-4"]
+)
 def test_vectors_of_llama_cpp(name: str) -> None:
     tokenizer = tokenizer_of(vocabulary(name))
     base = Path(os.environ["GOLEM_TEST_VOCABS"]) / f"ggml-vocab-{name}.gguf"
@@ -154,16 +208,17 @@ def long_runs() -> list[tuple[str, dict[str, int]]]:
     ]
 
 
-@pytest.mark.parametrize("name", [GEMMA, QWEN])
+@pytest.mark.parametrize("name", [GEMMA, QWEN, "gemma-4"])
 def test_long_runs_take_linear_time(name: str) -> None:
-    tokenizer = tokenizer_of(real(name))
+    tokenizer = tokenizer_of(vocabulary(name) if name == "gemma-4" else real(name))
     for text, counts in long_runs():
         start = time.thread_time()
         ids = tokenizer.encode(text)
         seconds = time.thread_time() - start
         assert seconds < 0.5, (text[:20], seconds)
-        if name in counts:
-            assert len(ids) == counts[name], text[:20]
+        same = GEMMA if name == "gemma-4" else name
+        if same in counts:
+            assert len(ids) == counts[same], text[:20]
         assert tokenizer.decode(ids) == text
         start = time.thread_time()
         tokenizer.encode(text, special=True)
@@ -240,6 +295,23 @@ def test_byte_level_merges_never_make_a_control_token(bpe: Tokenizer) -> None:
     assert bpe.end_ids == set(end)
 
 
+def test_characters_are_merged_by_rank_across_words_and_lines() -> None:
+    tokenizer = tokenizer_of(CHARACTER_WEIGHTS)
+    assert tokenizer.encode("ab a") == ids_of(tokenizer, "ab", "▁a")
+    # The file's first merge wins, wherever it stands.
+    assert tokenizer.encode(" ab") == ids_of(tokenizer, "▁", "ab")
+    assert tokenizer.encode(" a b") == ids_of(tokenizer, "▁a▁", "b")
+    assert tokenizer.encode("b\n\n\n") == ids_of(tokenizer, "b", "\n\n", "\n")
+    assert tokenizer.encode("b\n") == ids_of(tokenizer, "b\n")
+    # A pair that no merge names stays apart, although its text is a token.
+    assert tokenizer.encode("ca") == ids_of(tokenizer, "<0x63>", "a")
+    assert tokenizer.encode("é") == ids_of(tokenizer, "<0xC3>", "<0xA9>")
+    assert tokenizer.token_id("<0x61>") not in tokenizer.encode("<0x61>")
+    # <bos> begins a text even where the file says otherwise.
+    again = Tokenizer.from_weights(characters(["a b"], add_bos_token=False))
+    assert again.encode("ab", bos=True) == [1, *ids_of(again, "ab")]
+
+
 def test_a_text_begins_once() -> None:
     tokenizer = Tokenizer.from_weights(scored(WORDS, EXTRA))
     begin = tokenizer.bos
@@ -299,17 +371,20 @@ alike = st.text(st.sampled_from(list("ab <>|s/\n_imend")), max_size=60)
 @settings(deadline=None, max_examples=300)
 @given(texts | alike)
 def test_every_text_comes_back(text: str) -> None:
-    for weights in (SPM_WEIGHTS, BPE_WEIGHTS):
+    for weights in (SPM_WEIGHTS, BPE_WEIGHTS, CHARACTER_WEIGHTS):
         tokenizer = tokenizer_of(weights)
         ids = tokenizer.encode(text)
         assert not any(tokenizer.is_control(i) for i in ids)
         # The mark that stands for a space cannot be told from one.
-        assert tokenizer.decode(ids) == text.replace("▁", " " if weights is SPM_WEIGHTS else "▁")
+        assert tokenizer.decode(ids) == text.replace("▁", "▁" if weights is BPE_WEIGHTS else " ")
         assert tokenizer.decode(tokenizer.encode(text, special=True)) == tokenizer.decode(ids)
 
 
 SPM_WEIGHTS = scored(WORDS, EXTRA)
 BPE_WEIGHTS = byte_level(["a b", "Ġ a", "< |", "| >"], {"<|im_end|>": CONTROL})
+CHARACTER_WEIGHTS = characters(
+    ["a b", "▁ a", "▁a ▁", "\n \n", "b \n"], {"<|im_end|>": CONTROL, "<|channel>": USER, "ca": 1}
+)
 
 
 @settings(deadline=None, max_examples=300)
@@ -371,8 +446,9 @@ def test_damaged_vocabularies_are_refused(
 
 
 def test_damaged_merges_and_unknown_names_are_refused() -> None:
-    with pytest.raises(BadWeights, match="merge 0 is 'ab'"):
-        Tokenizer.from_weights(byte_level(["ab"]))
+    for made in (byte_level, characters):
+        with pytest.raises(BadWeights, match="merge 0 is 'ab'"):
+            Tokenizer.from_weights(made(["ab"]))
     weights = byte_level(["a b"])
     broken = {**weights.metadata, "tokenizer.ggml.merges": ["a zzz"]}
     with pytest.raises(BadWeights, match="merges do not fit"):

@@ -37,6 +37,18 @@ def vocabulary(name: str) -> InMemory:
     return _in_folder("GOLEM_TEST_VOCABS", f"ggml-vocab-{name}.gguf")
 
 
+@cache
+def trained(name: str) -> Path:
+    """The folder of a trained model in GOLEM_TEST_MODELS; or a skip."""
+    folder = os.environ.get("GOLEM_TEST_MODELS")
+    if not folder:
+        pytest.skip("GOLEM_TEST_MODELS names no folder")
+    path = Path(folder) / name
+    if not path.exists():
+        pytest.skip(f"{name} is not in {folder}")
+    return path
+
+
 def _in_folder(variable: str, name: str) -> InMemory:
     folder = os.environ.get(variable)
     if not folder:
@@ -109,6 +121,33 @@ def byte_level(
             "tokenizer.ggml.tokens": tokens,
             "tokenizer.ggml.merges": merges,
             "tokenizer.ggml.token_type": np.array(kinds, np.int32),
+            **{f"tokenizer.ggml.{key}": value for key, value in keys.items()},
+        }
+    )
+
+
+def characters(
+    merges: list[str], extra: Mapping[str, int] | None = None, **keys: object
+) -> InMemory:
+    """A vocabulary as Gemma 4's: <unk>, <bos>, 256 bytes, the merges' characters and what they
+    make, then `extra` texts with kinds."""
+    tokens = ["<unk>", "<bos>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    kinds = [UNKNOWN, CONTROL, *[BYTE] * 256]
+    made = [merge.replace(" ", "") for merge in merges]
+    for text in dict.fromkeys([*"".join(made), *made]):
+        tokens.append(text)
+        kinds.append(NORMAL)
+    for text, kind in (extra or {}).items():
+        tokens.append(text)
+        kinds.append(kind)
+    return InMemory(
+        {
+            "tokenizer.ggml.model": "gemma4",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.merges": merges,
+            "tokenizer.ggml.token_type": np.array(kinds, np.int32),
+            "tokenizer.ggml.unknown_token_id": 0,
+            "tokenizer.ggml.bos_token_id": 1,
             **{f"tokenizer.ggml.{key}": value for key, value in keys.items()},
         }
     )

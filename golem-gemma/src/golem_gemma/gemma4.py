@@ -359,7 +359,7 @@ class Gemma4(Generator):
         return g.softcap(g.linear(x, head, name="raw_logits"), c.softcap, name="logits")
 
     def _inputs(self, g: Graph, x: Tensor) -> Tensor:
-        """Each token's vectors for all layers, [layers * per_layer]: its own and its embedding's."""
+        """Its own vectors of a token for all layers, with its embedding's: [layers * per_layer]."""
         c = self.config
         every = len(c.layers) * c.per_layer
         table = g.weight("per_layer_token_embd.weight", (c.vocab, every))

@@ -1,6 +1,6 @@
 """Text to token ids and back, as the file of a model says.
 
-    text ─ special tokens found ─ what is between them ─ byte-level BPE or SentencePiece ─ ids
+    text ─ special tokens found ─ what is between them ─ BPE of its kind, or SentencePiece ─ ids
 
 A token that steers a model (the end of a turn, the beginning of a text) is found only in text that
 is trusted: what a template wrote, never what a person or a tool did.
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from golem_core.errors import BadRequest, BadWeights, Unsupported
 from golem_core.text import utf8
 from golem_core.text.bytelevel import ByteLevel
+from golem_core.text.characters import CharacterMerges
 from golem_core.text.specials import Special, Specials
 from golem_core.text.spm import ScoredPieces
 from golem_core.text.vocabulary import HasMetadata, Kind, Vocabulary
@@ -28,22 +29,26 @@ class Tokenizer:
     def __init__(self, metadata: Mapping[str, object]) -> None:
         vocabulary = Vocabulary.from_metadata(metadata)
         self._vocabulary = vocabulary
-        self._model: ByteLevel | ScoredPieces
+        self._model: ByteLevel | CharacterMerges | ScoredPieces
         if vocabulary.model == "llama":
             adds_space = _flag(metadata, "tokenizer.ggml.add_space_prefix", True)
             self._model = ScoredPieces(vocabulary, adds_space)
         elif vocabulary.model == "gpt2":
             self._model = ByteLevel(vocabulary, metadata)
+        elif vocabulary.model == "gemma4":
+            self._model = CharacterMerges(vocabulary, metadata)
         else:
             raise Unsupported(
                 f"the file's tokenizer (tokenizer.ggml.model) is {vocabulary.model!r}; golem has "
-                f"'gpt2' (byte-level BPE) and 'llama' (SentencePiece BPE with scores)"
+                f"'gpt2' (byte-level BPE), 'llama' (SentencePiece BPE with scores) and 'gemma4' "
+                f"(character-level BPE)"
             )
         self.bos = vocabulary.special_ids.get("bos")
         self.eos = vocabulary.special_ids.get("eos")
-        self.add_bos = self.bos is not None and _flag(
-            metadata, "tokenizer.ggml.add_bos_token", self._model.adds_bos
-        )
+        adds_bos = _flag(metadata, "tokenizer.ggml.add_bos_token", self._model.adds_bos)
+        # The first files of Gemma 4 said false, and the model is lost without it.
+        adds_bos = adds_bos or vocabulary.model == "gemma4"
+        self.add_bos = self.bos is not None and adds_bos
         self.add_eos = self.eos is not None and _flag(
             metadata, "tokenizer.ggml.add_eos_token", False
         )
@@ -168,7 +173,10 @@ def _specials(vocabulary: Vocabulary, name: str) -> Specials:
     guarded = (Kind.CONTROL, Kind.UNKNOWN)
     kinds = vocabulary.kinds
     places = ((kinds >= Kind.UNKNOWN) & (kinds <= Kind.USER_DEFINED)).nonzero()[0].tolist()
-    tokens = [Special(vocabulary.texts[i], i, int(kinds[i]) in guarded) for i in places]
+    tokens = [
+        Special(vocabulary.texts[i], i, int(kinds[i]) in guarded or i in vocabulary.marker_ids)
+        for i in places
+    ]
     strips: frozenset[int] = frozenset()
     # Phi-3's tokenizer drops white space after its tokens, which no key of the file tells.
     if any(word in name.lower() for word in ("phi-3", "phi3")):

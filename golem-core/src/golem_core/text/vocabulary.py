@@ -82,6 +82,13 @@ _MEDIA = (
     "<start_of_audio>", "<end_of_audio>", "<audio_soft_token>",
 )  # fmt: skip
 
+# These are user-defined too, so that an answer shows where a thought or a call begins. They are
+# shown, but like control tokens they come of a template's text only.
+_MARKERS = (
+    "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>",
+    "<tool_response|>", '<|"|>',
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -89,6 +96,7 @@ class Vocabulary:
 
     `scores` is float32 [size], or None. `special_ids` has the names of `tokenizer.ggml.*_token_id`
     as keys (``bos``, ``eos``, ``unknown``, ...); a name that the file leaves out is absent.
+    `marker_ids` are tokens that are part of an answer and yet no part of anybody's text.
     """
 
     model: str
@@ -99,6 +107,7 @@ class Vocabulary:
     ids: Mapping[str, int] = field(repr=False)
     special_ids: Mapping[str, int]
     end_ids: frozenset[int]
+    marker_ids: frozenset[int]
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> Vocabulary:
@@ -132,6 +141,7 @@ class Vocabulary:
             ids=ids,
             end_ids=_end_ids(special, ids, codes),
             special_ids=special,
+            marker_ids=frozenset(ids[text] for text in _MARKERS if text in ids),
         )
 
     def __len__(self) -> int:
