@@ -16,13 +16,26 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
+from ref import hugging_face_qwen
+from ref.drawn import Llama3Scaling, Tiny
 from ref.quantise import Floats
-from ref.tiny import Llama3Scaling, Tiny, stored
+from ref.tiny import stored
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3moe": "Qwen3MoeForCausalLM",
+    "qwen35": "Qwen3_5ForCausalLM",
+    "qwen35moe": "Qwen3_5MoeForCausalLM",
+}
+# Families that are more than the plain decoder: a file each, which says how transformers has them.
+FAMILIES = {
+    "qwen3": hugging_face_qwen,
+    "qwen3moe": hugging_face_qwen,
+    "qwen35": hugging_face_qwen,
+    "qwen35moe": hugging_face_qwen,
 }
 MODULES = {  # the tensor's name in the file: in transformers
     "attn_norm": "input_layernorm",
@@ -41,12 +54,21 @@ MODULES = {  # the tensor's name in the file: in transformers
 }
 
 
-def _modules(tiny: Tiny) -> dict[str, str]:
+def _modules(tiny: Tiny, layer: int) -> dict[str, str]:
     """MODULES as this family has them: Gemma's norm before the feed-forward has its own name."""
+    if tiny.family in FAMILIES:
+        return FAMILIES[tiny.family].modules(tiny, layer)
     if tiny.family == "gemma3":
         return {**MODULES, "ffn_norm": "pre_feedforward_layernorm"}
     absent = ("attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm")
     return {file: module for file, module in MODULES.items() if file not in absent}
+
+
+def _inputs(tiny: Tiny, layer: int) -> dict[str, str]:
+    """Waypoints that are what goes into a module of the layer."""
+    if tiny.family in FAMILIES:
+        return FAMILIES[tiny.family].inputs(tiny, layer)
+    return {"ffn_act": "mlp.down_proj", "attn_residual": _modules(tiny, layer)["ffn_norm"]}
 
 
 def config(tiny: Tiny) -> dict[str, Any]:
@@ -60,7 +82,7 @@ def config(tiny: Tiny) -> dict[str, Any]:
             "high_freq_factor": tiny.scaling.high,
             "original_max_position_embeddings": tiny.scaling.original,
         }
-    elif tiny.scaling is not None:
+    elif isinstance(tiny.scaling, float):
         rope |= {"rope_type": "linear", "factor": tiny.scaling}
     made: dict[str, Any] = {
         "architectures": [ARCHITECTURES[tiny.family]],
@@ -78,7 +100,9 @@ def config(tiny: Tiny) -> dict[str, Any]:
         "pad_token_id": 0,
         "dtype": "float32",
     }
-    if tiny.family != "qwen2":
+    if tiny.family in FAMILIES:
+        made |= FAMILIES[tiny.family].settings(tiny)
+    elif tiny.family != "qwen2":
         made["head_dim"] = tiny.head_dim
     if tiny.family == "gemma3":
         made["rope_parameters"] = {
@@ -110,15 +134,31 @@ def build(tiny: Tiny, form: str = "F32") -> Any:
     made = model_class(model_class.config_class(**settings, attn_implementation="eager"))
     made = made.float().eval()
     state = made.state_dict()
-    names = _modules(tiny)
     filled = {"lm_head.weight"} if tiny.tied else set()
-    for name, values in stored(tiny, form):
+    for target, values in state_dict(tiny, form).items():
+        if not target.startswith("mtp."):  # which transformers has not
+            state[target].copy_(torch.from_numpy(values))
+            filled.add(target)
+    absent = set(state) - filled
+    if absent:
+        raise ValueError(f"{tiny.name}: nothing was drawn for {sorted(absent)}")
+    return made
+
+
+def state_dict(tiny: Tiny, form: str = "F32") -> dict[str, Floats]:
+    """Every tensor of a file in `form` as a published checkpoint has it, `mtp.*` included."""
+    given = stored(tiny, form)
+    if tiny.family in FAMILIES:
+        family = FAMILIES[tiny.family]
+        return family.joined(dict(family.placed(tiny, name, values) for name, values in given))
+    made = {}
+    for name, values in given:
         if name == "rope_freqs.weight":
             continue  # transformers derives them from the config
         base, kind = name.rsplit(".", 1)
         if base.startswith("blk."):
             _, layer, part = base.split(".")
-            target = f"model.layers.{layer}.{names[part]}.{kind}"
+            target = f"model.layers.{layer}.{_modules(tiny, int(layer))[part]}.{kind}"
         else:
             plain = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
             target = f"{plain.get(base, 'lm_head')}.{kind}"
@@ -128,11 +168,7 @@ def build(tiny: Tiny, form: str = "F32") -> Any:
             values[order] = values.copy()
         if tiny.family == "gemma3" and base.endswith("norm"):
             values -= 1  # Gemma multiplies by 1 + w
-        state[target].copy_(torch.from_numpy(values))
-        filled.add(target)
-    absent = set(state) - filled
-    if absent:
-        raise ValueError(f"{tiny.name}: nothing was drawn for {sorted(absent)}")
+        made[target] = values
     return made
 
 
@@ -142,12 +178,16 @@ def run(tiny: Tiny, ids: list[int], form: str = "F32") -> dict[str, Floats]:
     seen: dict[str, Floats] = {}
 
     def keep(name: str, value: torch.Tensor) -> None:
-        flat = value.detach()[0]
+        flat = value.detach()
+        flat = flat if flat.ndim == 2 else flat[0]  # the text is the only one
         if flat.ndim == 3:  # per head: [heads, positions, dim], or positions first
             flat = flat.transpose(0, 1) if flat.shape[0] != len(ids) else flat
         rows = flat.reshape(len(ids), -1).numpy().copy()
         if name.endswith(("attn_q", "q_rope", "attn_k", "k_rope")):
             rows = rows[:, _order(tiny, rows.shape[1] // tiny.head_dim)]
+        if tiny.family in FAMILIES:
+            order = FAMILIES[tiny.family].order(tiny, name, rows.shape[1])
+            rows = rows if order is None else rows[:, order]
         seen[name] = rows
 
     def output_of(name: str) -> Callable[..., None]:
@@ -164,26 +204,28 @@ def run(tiny: Tiny, ids: list[int], form: str = "F32") -> dict[str, Floats]:
     for layer, block in enumerate(inner.layers):
         at = f"blk.{layer}."
         modules = dict(block.named_modules())
-        for name, module in _modules(tiny).items():
+        for name, module in _modules(tiny, layer).items():
             modules[module].register_forward_hook(output_of(at + name))
-        modules["self_attn.o_proj"].register_forward_pre_hook(input_of(at + "attend"))
-        modules["mlp.down_proj"].register_forward_pre_hook(input_of(at + "ffn_act"))
-        before = _modules(tiny)["ffn_norm"]
-        modules[before].register_forward_pre_hook(input_of(at + "attn_residual"))
+        for name, module in _inputs(tiny, layer).items():
+            modules[module].register_forward_pre_hook(input_of(at + name))
         block.register_forward_hook(output_of(at + "out"))
 
     source: Any = importlib.import_module(type(model).__module__)
-    eager = source.eager_attention_forward
+    own = dict(vars(source))
 
     def attend(module: Any, query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> Any:
         keep(f"blk.{module.layer_idx}.q_rope", query)
         keep(f"blk.{module.layer_idx}.k_rope", key)
-        return eager(module, query, key, *rest, **more)
+        seen_by, weights = own["eager_attention_forward"](module, query, key, *rest, **more)
+        keep(f"blk.{module.layer_idx}.attend", seen_by)
+        return seen_by, weights
 
     source.eager_attention_forward = attend
+    if tiny.family in FAMILIES:
+        FAMILIES[tiny.family].watch(source, model, keep)
     try:
         with torch.no_grad():
             keep("logits", model(input_ids=torch.tensor([ids]), use_cache=False).logits)
     finally:
-        source.eager_attention_forward = eager
+        vars(source).update(own)
     return seen
