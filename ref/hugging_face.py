@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,8 +31,37 @@ ARCHITECTURES = {
     "qwen35": "Qwen3_5ForCausalLM",
     "qwen35moe": "Qwen3_5MoeForCausalLM",
 }
-# Families that are more than the plain decoder: a file each, which says how transformers has them.
-FAMILIES = {
+
+
+class Family(Protocol):
+    """What the file of a family says of it; see `ref.hugging_face_qwen`, where each is described."""
+
+    def settings(self, tiny: Tiny, /) -> dict[str, Any]:
+        """What its config.json has besides."""
+
+    def modules(self, tiny: Tiny, layer: int, /) -> dict[str, str]:
+        """Modules by their tensors' names."""
+
+    def inputs(self, tiny: Tiny, layer: int, /) -> dict[str, str]:
+        """Modules by the waypoints that go into them."""
+
+    def placed(self, tiny: Tiny, name: str, values: Floats, /) -> tuple[str, Floats]:
+        """A tensor in transformers."""
+
+    def joined(self, state: dict[str, Floats], /) -> dict[str, Floats]:
+        """What transformers joins."""
+
+    def order(self, tiny: Tiny, name: str, elements: int, /) -> NDArray[np.int64] | None:
+        """Where a waypoint's elements stand."""
+
+    def watch(
+        self, source: ModuleType, model: Any, keep: Callable[[str, torch.Tensor], None], /
+    ) -> None:
+        """Waypoints that no module has."""
+
+
+# Families that are more than the plain decoder have a file each.
+FAMILIES: dict[str, Family] = {
     "qwen3": hugging_face_qwen,
     "qwen3moe": hugging_face_qwen,
     "qwen35": hugging_face_qwen,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ref.drawn import Tiny, Yarn
 from ref.quantise import Floats
@@ -188,7 +189,7 @@ def grouped(tiny: Qwen35, part: str, values: Floats) -> Floats:
     return made
 
 
-def order(tiny: Tiny, name: str, elements: int) -> np.ndarray | None:
+def order(tiny: Tiny, name: str, elements: int) -> NDArray[np.int64] | None:
     """For each element of a waypoint of the file's order its place in transformers'; None: same."""
     if not isinstance(tiny, Qwen35) or not name.startswith("blk."):
         return None
@@ -229,4 +230,4 @@ def watch(source: ModuleType, model: Any, keep: Callable[[str, torch.Tensor], No
         keep(f"blk.{layer}.beta", more["beta"])
         return rule(q, k, v, **more)
 
-    source.torch_chunk_gated_delta_rule = watched
+    vars(source)["torch_chunk_gated_delta_rule"] = watched

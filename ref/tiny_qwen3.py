@@ -25,7 +25,7 @@ MODELS = (
     Qwen3("qwen3-tied", "qwen3", 64, 4, 2, 24, 96, 2, 320, True, 31, theta=1e6),
     Qwen3(
         "qwen3-yarn", "qwen3", 72, 3, 1, 32, 100, 2, 331, False, 32, theta=1e6,
-        scaling=Yarn(4.0, 16),
+        scaling=Yarn(4.0, 16), context=64,
     ),
     Qwen3(
         "qwen3moe", "qwen3moe", 64, 4, 2, 16, 96, 2, 320, False, 33, theta=1e6,

@@ -125,7 +125,7 @@ def delta_net(tiny: Qwen35, at: str) -> Iterator[tuple[str, Floats]]:
     yield matrix(tiny, at + "ssm_conv1d.weight", mixed, tiny.taps, 2.0)
     yield matrix(tiny, at + "ssm_alpha.weight", tiny.value_heads, tiny.hidden)
     yield matrix(tiny, at + "ssm_beta.weight", tiny.value_heads, tiny.hidden)
-    # Half-lives from one position to many: a sixteenth to about one for each e-fold.
+    # From about -1 to -1/16: what the heads keep fades within one position or within many.
     drawn = normal((tiny.value_heads,), tiny.seed, at + "ssm_a")
     yield at + "ssm_a", -np.exp2(np.rint(drawn * 8) / 8 - 2).astype(np.float32)
     yield vector(tiny, at + "ssm_dt.bias", tiny.value_heads, 0.0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from golem_core.graph import Graph, Rope, Tensor
+from golem_core.graph import Graph, Rope, Tensor, stretched_rope
 from golem_core.model import Generator, Options
 from golem_core.weights import Keys, Weights
 
@@ -32,15 +32,13 @@ class Config:
     kv_heads: int
     head_dim: int
     eps: float
-    rope_base: float
-    rope_scale: float  # positions are multiplied by it: 1 / rope.scaling.factor
+    rope: Rope
 
     @classmethod
     def from_weights(cls, weights: Weights) -> Config:
         """Reads each key once; raises BadWeights and Unsupported by key."""
         keys = Keys(weights, "qwen2")
-        keys.absent("expert_count", "attention.sliding_window", "rope.scaling.alpha")
-        keys.one_of("rope.scaling.attn_factor", (1.0,), 1.0)
+        keys.absent("expert_count", "attention.sliding_window")
         width, heads = keys.whole("embedding_length"), keys.whole("attention.head_count")
         kv_heads = keys.whole("attention.head_count_kv", heads)
         if heads % kv_heads:
@@ -60,16 +58,8 @@ class Config:
             kv_heads=kv_heads,
             head_dim=head_dim,
             eps=keys.real("attention.layer_norm_rms_epsilon", above=0),
-            rope_base=keys.real("rope.freq_base", 10000.0, above=0),
-            rope_scale=rope_scale(keys),
+            rope=stretched_rope(keys, head_dim),
         )
-
-
-def rope_scale(keys: Keys) -> float:
-    """What positions are multiplied by; YaRN, which long Qwen2.5 files ask for, is refused."""
-    kind = keys.one_of("rope.scaling.type", ("linear", "none"), "linear")
-    factor = keys.real("rope.scaling.factor", 0.0, above=-1e-9)
-    return 1.0 if kind == "none" or factor == 0.0 else 1.0 / factor
 
 
 class Attention:
@@ -77,7 +67,7 @@ class Attention:
 
     def __init__(self, g: Graph, c: Config, block: str) -> None:
         q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        self.head_dim = c.head_dim
+        self.head_dim, self.turn = c.head_dim, c.rope
         self.q = g.weight(f"{block}.attn_q.weight", (q, c.width))
         self.k = g.weight(f"{block}.attn_k.weight", (kv, c.width))
         self.v = g.weight(f"{block}.attn_v.weight", (kv, c.width))
@@ -85,7 +75,6 @@ class Attention:
         self.k_bias = g.weight(f"{block}.attn_k.bias", (kv,))
         self.v_bias = g.weight(f"{block}.attn_v.bias", (kv,))
         self.out = g.weight(f"{block}.attn_output.weight", (c.width, q))
-        self.rope = Rope(c.head_dim, c.rope_base, "half", c.rope_scale)
         self.cache = g.cache(c.kv_heads, c.head_dim)
 
     def __call__(self, g: Graph, h: Tensor) -> Tensor:
@@ -93,8 +82,8 @@ class Attention:
         q = g.heads(g.linear(h, self.q, self.q_bias), self.head_dim)  # [heads, d]
         k = g.heads(g.linear(h, self.k, self.k_bias), self.head_dim)  # [kv_heads, d]
         v = g.heads(g.linear(h, self.v, self.v_bias), self.head_dim)  # [kv_heads, d]
-        q = g.rope(q, self.rope, name="q_rope")
-        k = g.rope(k, self.rope, name="k_rope")
+        q = g.rope(q, self.turn, name="q_rope")
+        k = g.rope(k, self.turn, name="k_rope")
         seen = g.attend(q, k, v, self.cache, 1 / math.sqrt(self.head_dim), name="attend")
         return g.linear(seen, self.out)  # [width]
 
