@@ -10,7 +10,7 @@ import numpy as np
 from golem_core.engine.stream import Result, Token
 from golem_core.errors import BadRequest, ContextFull
 from golem_core.sampling import Mask, Sampling
-from golem_core.text import check_stops
+from golem_core.text import AnswerReader, check_stops
 
 MOST_LOGPROBS = 20
 
@@ -26,6 +26,8 @@ class Request:
                 (0 to 20); None: neither
     ignore_eos  never draw a token that ends the answer
     mask        a constraint on what may come next
+    reader      reads thoughts and calls out of the answer, which then is what it says is content;
+                made for this request, with the stop strings, so `stop` must be None
     on_event    called on the engine's thread with each `Token` and at last the `Result`, in place
                 of the stream's iteration; it must return at once
 
@@ -39,10 +41,13 @@ class Request:
     logprobs: int | None = None
     ignore_eos: bool = False
     mask: Mask | None = None
+    reader: AnswerReader | None = None
     on_event: Callable[[Token | Result], None] | None = None
 
     def __post_init__(self) -> None:
         check_stops(self.stop)
+        if self.reader is not None and self.stop:
+            raise ValueError("a request with a reader has its stop strings there")
         if self.max_tokens is not None and not _is_whole(self.max_tokens, 1):
             raise BadRequest(
                 f"max_tokens is {self.max_tokens!r}, expected an integer of at least 1",

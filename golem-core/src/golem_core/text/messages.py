@@ -127,12 +127,21 @@ def _calls(calls: Any, place: str) -> list[Any]:
         function = call.get("function", call)
         if not isinstance(function, dict):
             raise BadRequest(f"{place}.function is no object", place)
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            try:
-                arguments = json.loads(arguments)
-            except (ValueError, RecursionError):
-                continue
+        arguments = _opened(function.get("arguments"))
         if isinstance(arguments, dict):
             function["arguments"] = Arguments(plain(arguments, f"{place}.arguments"))
     return calls
+
+
+def _opened(arguments: Any) -> Any:
+    """The object in arguments that are JSON text, or that twice; what is none stays as it is."""
+    if arguments is None or arguments == "":
+        return {}
+    for _ in range(2):
+        if not isinstance(arguments, str):
+            break
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            break
+    return arguments

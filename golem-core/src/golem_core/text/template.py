@@ -98,17 +98,17 @@ class Template:
         }
         system = conversation[0]["content"] if conversation[0]["role"] == "system" else None
         try:
-            text = self._run(conversation, values)
+            text = self._filled(conversation, values)
         except BadRequest:
             if not system:
                 raise
             text = None
         if system and (text is None or not _said(system, text)):
             try:
-                text = self._run(_folded(conversation), values)
+                text = self._filled(_folded(conversation), values)
             except BadRequest:
                 # What the template says of the conversation as it was given is what helps.
-                text = self._run(conversation, values) if text is None else text
+                text = self._filled(conversation, values) if text is None else text
         assert text is not None
         for i, message in enumerate(conversation):
             if message["role"] == "system" and not _said(message["content"], text):
@@ -117,6 +117,16 @@ class Template:
                     f"messages[{i}]",
                 )
         return list(text.runs())
+
+    def _filled(self, messages: list[dict[str, Any]], values: Mapping[str, Any]) -> Marked:
+        """As `_run`; a template that cannot look into an absent content is given an empty one."""
+        try:
+            return self._run(messages, values)
+        except BadRequest:
+            filled = [{**m, "content": ""} if m["content"] is None else m for m in messages]
+            if filled == messages:
+                raise
+            return self._run(filled, values)
 
     def _run(self, messages: list[dict[str, Any]], values: Mapping[str, Any]) -> Marked:
         given = length(messages) + length(dict(values)) + len(self.source)

@@ -149,6 +149,12 @@ class Tokenizer:
         """The id of the token with this text, as the file writes it, or None."""
         return self._vocabulary.ids.get(text)
 
+    def special_id(self, text: str) -> int | None:
+        """The id of the token that is matched as this whole text, or None; see `Specials`."""
+        token = self.token_id(text)
+        special = (Kind.CONTROL, Kind.UNKNOWN, Kind.USER_DEFINED)
+        return token if token is not None and self._kind(token) in special else None
+
     def token_text(self, token: int) -> str:
         """A token's text as the file writes it; BadRequest as `piece`."""
         self._kind(token)
