@@ -17,7 +17,7 @@ from golem_core.graph.graph import Graph, Tensor, Weight
 from golem_core.weights import Weights
 
 if TYPE_CHECKING:
-    from golem_core.text import Template, Tokenizer
+    from golem_core.text import ChatFormat, Template, Tokenizer
 
 G = TypeVar("G", bound="Generator")
 
@@ -75,6 +75,13 @@ class Generator(Model):
         from golem_core.text import Template
 
         return Template.from_weights(weights)
+
+    def format(self, weights: Weights) -> ChatFormat | None:
+        """How the model writes thoughts and calls of tools, by the file's chat template.
+
+        None, the default, where it writes neither: an answer is content throughout.
+        """
+        return None
 
     def checked(self: G, weights: Weights, ignored: Collection[str] = ()) -> G:
         """The model itself, once its pass was recorded and has read every tensor of the file.

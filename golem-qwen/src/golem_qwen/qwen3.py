@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from golem_core.graph import Graph, Rope, Tensor, stretched_rope
 from golem_core.model import Generator, Options
+from golem_core.text import ChatFormat
 from golem_core.weights import Keys, Weights
+from golem_qwen.format import format_of
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,10 @@ class Qwen3(Generator):
     def open(cls, weights: Weights, options: Options) -> Qwen3:
         """As `Generator.open`."""
         return cls(Config.from_weights(weights)).checked(weights)
+
+    def format(self, weights: Weights) -> ChatFormat | None:
+        """As the file's chat template writes thoughts and calls."""
+        return format_of(weights.metadata.get("tokenizer.chat_template"))
 
     def forward(self, g: Graph) -> Tensor:
         """Records the pass; logits [vocab]."""
