@@ -24,7 +24,9 @@ import numpy as np
 
 from golem_core.graph import Cache, Graph, Rope, Tensor
 from golem_core.model import Generator, Options
+from golem_core.text import ChatFormat
 from golem_core.weights import Keys, Weights
+from golem_gemma.format import format_of
 
 SHARED = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
 
@@ -65,14 +67,15 @@ class Config:
         keys = Keys(weights, "gemma4")
         keys.absent("attn_logit_softcapping", "nextn_predict_layers", "rope.scaling.alpha")
         keys.one_of("attention.causal", (True,), True)
-        keys.one_of("rope.scaling.type", ("none",), "none")
+        keys.one_of("rope.scaling.type", ("none", "linear"), "none")
         keys.one_of("rope.scaling.factor", (1.0,), 1.0)
         keys.one_of("rope.scaling.attn_factor", (1.0,), 1.0)
         head_dim = keys.whole("attention.key_length")
         local_dim = keys.whole("attention.key_length_swa", head_dim)
         keys.one_of("attention.value_length", (head_dim,), head_dim)
         keys.one_of("attention.value_length_swa", (local_dim,), local_dim)
-        experts = keys.whole("expert_count", 0, least=0)
+        experts = keys.whole("expert_count", absent(weights, "blk.0.ffn_down_exps"), least=0)
+        table = absent(weights, "per_layer_token_embd")
         vocab = Keys(weights, "tokenizer.ggml").length("tokens")
         return cls(
             vocab=vocab,
@@ -80,7 +83,7 @@ class Config:
             width=keys.whole("embedding_length"),
             eps=keys.real("attention.layer_norm_rms_epsilon", above=0),
             layers=layers(keys, head_dim, local_dim, experts > 0),
-            per_layer=keys.whole("embedding_length_per_layer_input", 0, least=0),
+            per_layer=keys.whole("embedding_length_per_layer_input", table, least=0),
             experts=experts,
             used=keys.whole("expert_used_count", most=experts) if experts else 0,
             global_rope=rope(keys, "", head_dim),
@@ -94,12 +97,14 @@ def layers(keys: Keys, head_dim: int, local_dim: int, mixture: bool) -> tuple[La
     """Every layer's geometry, from keys that hold one number for all or one for each."""
     count = keys.whole("block_count", most=10_000)
     local = truths(keys, "attention.sliding_window_pattern", count)
-    window = keys.whole("attention.sliding_window") if any(local) else 0
+    window = keys.whole("attention.sliding_window", None if any(local) else 0, least=any(local))
     heads = numbers(keys, "attention.head_count", count)
     kv_heads = numbers(keys, "attention.head_count_kv", count)
     ffn = numbers(keys, "feed_forward_length", count)
     expert_ffn = numbers(keys, "expert_feed_forward_length", count) if mixture else (0,) * count
-    own = count - keys.whole("attention.shared_kv_layers", 0, least=0, most=count - 1)
+    last = f"blk.{count - 1}.attn_k.weight"
+    shared = 0 if last in keys.weights.tensors else None
+    own = count - keys.whole("attention.shared_kv_layers", shared, least=0, most=count - 1)
     made = []
     for i in range(count):
         owner = i
@@ -128,6 +133,11 @@ def layers(keys: Keys, head_dim: int, local_dim: int, mixture: bool) -> tuple[La
             )
         )
     return tuple(made)
+
+
+def absent(weights: Weights, tensor: str) -> int | None:
+    """The default of a key that must say how large `tensor` is: 0 where the file lacks that."""
+    return None if f"{tensor}.weight" in weights.tensors else 0
 
 
 def numbers(keys: Keys, key: str, count: int) -> tuple[int, ...]:
@@ -234,12 +244,14 @@ class Mixture:
         self.norm = g.weight(f"{block}.pre_ffw_norm_2.weight", (c.width,))
         self.router_norm = g.weight(f"{block}.ffn_gate_inp.scale", (c.width,))
         self.router = g.weight(f"{block}.ffn_gate_inp.weight", (experts, c.width))
+        gate, up = f"{block}.ffn_gate_exps.weight", f"{block}.ffn_up_exps.weight"
         both = f"{block}.ffn_gate_up_exps.weight"
-        apart = g.has(f"{block}.ffn_gate_exps.weight")
-        self.gate_up = None if apart else g.weight(both, (experts, 2 * ffn, c.width))
-        if apart:
-            self.gate = g.weight(f"{block}.ffn_gate_exps.weight", (experts, ffn, c.width))
-            self.up = g.weight(f"{block}.ffn_up_exps.weight", (experts, ffn, c.width))
+        self.gate_up = None
+        if g.has(gate) or g.has(up):
+            self.gate = g.weight(gate, (experts, ffn, c.width))
+            self.up = g.weight(up, (experts, ffn, c.width))
+        else:
+            self.gate_up = g.weight(both, (experts, 2 * ffn, c.width))
         self.down = g.weight(f"{block}.ffn_down_exps.weight", (experts, c.width, ffn))
         scale = f"{block}.ffn_down_exps.scale"
         self.scale = g.weight(scale, (experts,)) if g.has(scale) else None
@@ -335,6 +347,10 @@ class Gemma4(Generator):
         # Published checkpoints still carry what their sharing layers never used.
         shared = [i for i, layer in enumerate(model.config.layers) if layer.owner != i]
         return model.checked(weights, [f"blk.{i}.{name}" for i in shared for name in SHARED])
+
+    def format(self, weights: Weights) -> ChatFormat | None:
+        """As the file's chat template writes thoughts and calls."""
+        return format_of(weights.metadata.get("tokenizer.chat_template"))
 
     def forward(self, g: Graph) -> Tensor:
         """Records the pass; logits [vocab]."""

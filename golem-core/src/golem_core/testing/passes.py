@@ -66,6 +66,12 @@ class Passes:
         ends = np.cumsum([len(ids) for _, ids in pieces])
         return np.split(logits, ends[:-1])
 
+    def rewind(self, sequence: int, length: int) -> None:
+        """Forgets what a sequence has read after its first `length` tokens."""
+        if self._program.states is not None and length:
+            raise ValueError("a state holds all that was read, and no part of it")
+        self._read[sequence] = length
+
     def trace(self, ids: Sequence[int]) -> dict[str, npt.NDArray[np.float32]]:
         """Every waypoint of the first sequence, float32 [rows, ...]."""
         parts = [
