@@ -20,12 +20,18 @@ from golem_core.errors import (
 
 if TYPE_CHECKING:
     from golem_core.api import Answer, Completion, LanguageModel, load
+    from golem_core.text import Call, CallBegun, CallBroken, CallDone, Content, Thought
 
 __all__ = [
     "Answer",
     "BadRequest",
     "BadWeights",
+    "Call",
+    "CallBegun",
+    "CallBroken",
+    "CallDone",
     "Completion",
+    "Content",
     "ContextFull",
     "DeviceError",
     "GolemError",
@@ -34,19 +40,25 @@ __all__ = [
     "NotFound",
     "PassFailed",
     "PluginConflict",
+    "Thought",
     "UnknownArchitecture",
     "Unsupported",
     "load",
 ]
 
 _API = ("Answer", "Completion", "LanguageModel", "load")
+_TEXT = ("Call", "CallBegun", "CallBroken", "CallDone", "Content", "Thought")
 
 if not TYPE_CHECKING:  # a checker would take every unknown name for one that is found here
 
     def __getattr__(name: str) -> object:
-        """What stands in `api`, imported when first asked for: the command line starts here."""
+        """What stands elsewhere, imported when first asked for: the command line starts here."""
         if name in _API:
             from golem_core import api
 
             return getattr(api, name)
+        if name in _TEXT:
+            from golem_core import text
+
+            return getattr(text, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,13 +26,21 @@ if TYPE_CHECKING:
 
     from golem_core.engine import Engine, Stream, Timings
     from golem_core.model import Generator
-    from golem_core.text import Template, Tokenizer
+    from golem_core.text import (
+        AnswerReader,
+        Call,
+        ChatFormat,
+        Event,
+        Template,
+        Tokenizer,
+        Tools,
+    )
     from golem_core.weights import Weights
 
 __all__ = ["Answer", "Completion", "GenerateOptions", "LanguageModel", "Message", "load"]
 
 Message = Mapping[str, Any]
-"""One turn: ``{"role": "user", "content": "…"}``; roles are system, user and assistant."""
+"""One turn: ``{"role": "user", "content": "…"}``; roles are system, user, assistant and tool."""
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -66,6 +74,10 @@ class Completion:
     `finish_reason` is ``stop`` (the model ended it, or a stop string did), ``length`` (the most
     tokens, or the end of the context) or ``cancelled``. `ids` are those of the answer, without
     the token that ended it. With `seed` and the same request the answer can be had again.
+
+    Where the model has a format for it, `thoughts` is what it thought before it answered, `calls`
+    are the tools that it calls, and `text` has neither; `unfinished` is the text of a call that was
+    cut off or cannot be read.
     """
 
     text: str
@@ -74,18 +86,33 @@ class Completion:
     finish_reason: str
     timings: Timings
     seed: int
+    thoughts: str = ""
+    calls: tuple[Call, ...] = ()
+    unfinished: str = ""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as the assistant's turn, to go on with: text, thoughts and calls."""
+        from golem_core.text import turn
+
+        return turn(self.text, self.thoughts, self.calls)
 
 
 class Answer(Iterator[str]):
     """Text as it is drawn, a piece at a time; never half a character.
 
-    Iterate it, or call `complete` for the whole. Whoever stops listening calls `cancel`, or uses
-    the answer as a context manager, which does; otherwise the engine draws it to its end.
+    Iterate it, or `events` for its thoughts and calls as well, or call `complete` for the whole;
+    what was taken by one is not given by another, and `complete` has all of it. Whoever stops
+    listening calls `cancel`, or uses the answer as a context manager, which does; otherwise the
+    engine draws it to its end.
     Raises `PassFailed` where the model computes what no token can be drawn from.
     """
 
-    def __init__(self, stream: Stream, prompt_ids: list[int]) -> None:
+    def __init__(
+        self, stream: Stream, prompt_ids: list[int], reader: AnswerReader | None = None
+    ) -> None:
         self._stream = stream
+        self._reader = reader
         self.prompt_ids = prompt_ids
 
     def __iter__(self) -> Answer:
@@ -96,6 +123,20 @@ class Answer(Iterator[str]):
             token = next(self._stream)
             if token.text:
                 return token.text
+
+    def events(self) -> Iterator[Event]:
+        """The parts of the answer as they come.
+
+        `Thought` and `Content` with their text; `CallBegun` with index, id and name of a call, then
+        `CallDone` with its arguments, or `CallBroken`. All are in `golem_core`.
+        """
+        from golem_core.text import Content
+
+        for token in self._stream:
+            if self._reader is not None:
+                yield from token.events
+            elif token.text:
+                yield Content(token.text)
 
     def __enter__(self) -> Answer:
         return self
@@ -109,7 +150,10 @@ class Answer(Iterator[str]):
 
     def complete(self) -> Completion:
         """Waits for the end and gives the whole answer, with what was iterated before."""
+        from golem_core.text import Reply
+
         result = self._stream.result()
+        reply = Reply() if self._reader is None else self._reader.reply
         return Completion(
             text=result.text,
             ids=list(result.ids),
@@ -117,6 +161,9 @@ class Answer(Iterator[str]):
             finish_reason=result.finish_reason,
             timings=result.timings,
             seed=result.seed,
+            thoughts=reply.thoughts,
+            calls=tuple(reply.calls),
+            unfinished=reply.unfinished,
         )
 
 
@@ -131,6 +178,7 @@ class LanguageModel:
         template: Template | None,
         engine: Engine,
         device: str,
+        format: ChatFormat | None = None,
     ) -> None:
         self.weights = weights
         self.model = model
@@ -138,6 +186,7 @@ class LanguageModel:
         self.template = template
         self.engine = engine
         self.device = device
+        self.format = format
 
     # Asking
 
@@ -156,21 +205,47 @@ class LanguageModel:
         for a prompt that does not fit.
         """
         ids = self.tokenize(prompt, special=special) if isinstance(prompt, str) else list(prompt)
-        return self._submit(ids, options)
+        return self._submit(ids, options, None)
 
     def chat(
         self,
         messages: str | Sequence[Message],
         *,
+        tools: Tools = (),
+        thinking: bool | None = None,
         template: Mapping[str, Any] | None = None,
         **options: Unpack[GenerateOptions],
     ) -> Answer:
         """Answers a conversation by the file's chat template; text alone is one user's turn.
 
-        `template` has further variables for the template. Raises `Unsupported` where the file
-        has none, otherwise as `generate`.
+        tools     what the model may call: ``{"type": "function", "function": {"name": …,
+                  "description": …, "parameters": a JSON Schema}}``
+        thinking  whether it thinks before it answers, if it can; None: as its template does
+        template  further variables for the template
+
+        Stop strings end the answer where its text has them, not its thoughts or calls. Raises
+        `Unsupported` where the file has no template, otherwise as `generate`.
         """
-        return self._submit(self.chat_ids(messages, **(template or {})), options)
+        from golem_core.text import AnswerReader
+
+        variables = dict(template or {})
+        if thinking is not None:
+            variables["enable_thinking"] = thinking
+        if tools:
+            variables["tools"] = tools
+        prompt = self._rendered(messages, **variables)
+        ids = self.tokenizer.encode_marked(prompt, bos=True)
+        if self.format is None:
+            return self._submit(ids, options, None)
+        stop = options.pop("stop", None)
+        reader = AnswerReader(
+            self.tokenizer,
+            self.format,
+            tools=variables.get("tools") or (),
+            prompt=prompt,
+            stop=stop or None,
+        )
+        return self._submit(ids, options, reader)
 
     def complete(
         self, prompt: str | Sequence[int] | Sequence[Message], **options: Unpack[GenerateOptions]
@@ -180,7 +255,9 @@ class LanguageModel:
             return self.chat(prompt, **options).complete()  # type: ignore[arg-type]
         return self.generate(prompt, **options).complete()  # type: ignore[arg-type]
 
-    def _submit(self, ids: list[int], options: Mapping[str, Any]) -> Answer:
+    def _submit(
+        self, ids: list[int], options: Mapping[str, Any], reader: AnswerReader | None
+    ) -> Answer:
         from golem_core.engine import Request
         from golem_core.sampling import Sampling
 
@@ -193,9 +270,10 @@ class LanguageModel:
                 max_tokens=max_tokens,
                 stop=stop if isinstance(stop, str) else tuple(stop),
                 sampling=sampling,
+                reader=reader,
             )
         )
-        return Answer(stream, ids)
+        return Answer(stream, ids, reader)
 
     # Text and ids
 
@@ -213,14 +291,18 @@ class LanguageModel:
 
     def chat_ids(self, messages: str | Sequence[Message], **variables: Any) -> list[int]:
         """The ids of a conversation, rendered by the template up to where the answer begins."""
+        return self.tokenizer.encode_marked(self._rendered(messages, **variables), bos=True)
+
+    def _rendered(
+        self, messages: str | Sequence[Message], **variables: Any
+    ) -> list[tuple[str, bool]]:
         if self.template is None:
             raise Unsupported(
                 f"{self.weights.path} has no chat template: it is a model to continue text; "
                 "use generate, or --raw on the command line"
             )
         turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        pieces = self.template.render(list(turns), **variables)
-        return self.tokenizer.encode_marked(pieces, bos=True)
+        return self.template.render(list(turns), **variables)
 
     # The rest
 
@@ -300,7 +382,15 @@ def load(
             max_sequences=max_sequences,
             threads=workers,
         )
-        return LanguageModel(weights, model, tokenizer, model.template(weights), engine, device)
+        return LanguageModel(
+            weights,
+            model,
+            tokenizer,
+            model.template(weights),
+            engine,
+            device,
+            model.format(weights),
+        )
     except BaseException:
         weights.close()
         raise

@@ -27,7 +27,7 @@ class Schema:
     def of_tool(cls, tools: Tools, name: str) -> Schema:
         """The schema of a tool's arguments; one that says nothing where there is no such tool."""
         for tool in tools:
-            function = tool.get("function", tool)
+            function = tool.get("function", tool) if isinstance(tool, Mapping) else None
             if isinstance(function, Mapping) and function.get("name") == name:
                 return cls(function.get("parameters", function.get("input_schema")))
         return cls(None)
