@@ -34,7 +34,7 @@ ARCHITECTURES = {
 
 
 class Family(Protocol):
-    """What the file of a family says of it; see `ref.hugging_face_qwen`, where each is described."""
+    """What the file of a family says of it; `ref.hugging_face_qwen` describes each."""
 
     def settings(self, tiny: Tiny, /) -> dict[str, Any]:
         """What its config.json has besides."""

@@ -147,13 +147,11 @@ def placed(tiny: Tiny, name: str, values: Floats) -> tuple[str, Floats]:
     if part in PREDICTION:
         return PREDICTION[part], values
     if isinstance(tiny, Qwen35):
-        values = grouped(tiny, part, values)
+        values = _grouped(tiny, part, values)
     if part == "ssm_a":
         values = np.log(-values)
     if part == "ssm_conv1d.weight":
         values = values[:, None, :]
-    if part == "ffn_gate_inp_shexp.weight":
-        values = values[None, :]
     at = f"model.layers.{layer}." if int(layer) < tiny.layers else "mtp.layers.0."
     if part in PARAMETERS:
         return at + PARAMETERS[part], values
@@ -174,10 +172,10 @@ def joined(state: dict[str, Floats]) -> dict[str, Floats]:
     return made
 
 
-def grouped(tiny: Qwen35, part: str, values: Floats) -> Floats:
+def _grouped(tiny: Qwen35, part: str, values: Floats) -> Floats:
     """A delta net's tensor with its value heads as transformers has them."""
     keys = 2 * tiny.key_heads * tiny.key_dim
-    made = values.copy()
+    made: Floats = values.copy()
     if part in ("attn_qkv.weight", "ssm_conv1d.weight"):
         made[keys + tiny.grouped(tiny.value_dim)] = values[keys:]
     elif part == "attn_gate.weight":

@@ -67,7 +67,7 @@ FORMATS = (
 FEW = ("BF16", "Q8_0", "Q4_K", "Q4_0")  # of them, those that ALONE are measured in
 
 # Matrices that every file keeps in float32: llama.cpp's quantiser leaves them alone.
-FLOAT = ("ffn_gate_inp.weight", "ssm_conv1d.weight")
+FLOAT = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight")
 
 
 def tensors(tiny: Tiny) -> Iterator[tuple[str, Floats]]:

@@ -145,8 +145,7 @@ def feed_forward(tiny: Qwen35, at: str) -> Iterator[tuple[str, Floats]]:
     yield experts(tiny, at + "ffn_gate_exps.weight", count, ffn, tiny.hidden)
     yield experts(tiny, at + "ffn_up_exps.weight", count, ffn, tiny.hidden)
     yield experts(tiny, at + "ffn_down_exps.weight", count, tiny.hidden, ffn)
-    name, gate = vector(tiny, at + "ffn_gate_inp_shexp.weight", tiny.hidden, 0.0)
-    yield name, gate
+    yield matrix(tiny, at + "ffn_gate_inp_shexp.weight", 1, tiny.hidden)
     yield matrix(tiny, at + "ffn_gate_shexp.weight", shared, tiny.hidden)
     yield matrix(tiny, at + "ffn_up_shexp.weight", shared, tiny.hidden)
     yield matrix(tiny, at + "ffn_down_shexp.weight", tiny.hidden, shared)

@@ -56,6 +56,7 @@ def trace(
         width=n,
         outputs=n if every_logit else 1,
         pages=[pages] * len(graph.windows),
+        states=1,
         threads=threads,
         kv=kv,
         keep=None if names is None else list(names),
@@ -76,6 +77,10 @@ def trace(
                 pages=tables,
                 outputs=outputs,
             )
+            if program.states is not None:
+                batch.states = np.array([0 if start else -1], np.int32)
+                batch.keeps = np.full(end - start, -1, np.int32)
+                batch.keeps[-1] = 0
             for name, values in program.trace(batch, names).items():
                 picked = known[name].rows == "m" and not every_logit
                 found[name] = [] if picked else found.get(name, [])

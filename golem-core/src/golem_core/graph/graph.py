@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -143,11 +143,14 @@ class Graph:
     def weight(self, name: str, shape: Sequence[int]) -> Weight:
         """The tensor `name`, which must have `shape` (numpy order).
 
+        A matrix of one row may lie in the file as a vector: some writers drop such an axis.
         Raises `BadWeights` when it is absent or of another shape.
         """
         stored = self.weights.tensors.get(name)
         if stored is None:
             raise BadWeights(f"{name} is missing ({self.weights.path})")
+        if tuple(shape) == (1, *stored.shape):
+            stored = replace(stored, shape=tuple(shape))
         if tuple(stored.shape) != tuple(shape):
             raise BadWeights(
                 f"{name} has shape {list(stored.shape)}, expected {list(shape)} "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golem_core.graph.graph import DRAFTING, READING, Cache, Graph, State
+from golem_core.graph.graph import DRAFTING, READING, Cache, Graph, State, Weight
 from golem_core.graph.ops import OPS
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 
@@ -77,16 +77,16 @@ class ReferenceProgram(Program):
         values: dict[str, np.ndarray] = {}
         for op in self._graph.part(part):
             inputs = [values[t.name] for t in op.inputs]
-            weights = [self._weight(w.name) for w in op.weights]
+            weights = [self._weight(w) for w in op.weights]
             output = OPS[op.kind].reference(setting, inputs, weights, op.attributes)
             if output is not None:
                 values[op.name] = output
         return values
 
-    def _weight(self, name: str) -> np.ndarray:
-        if name not in self._weights:
-            self._weights[name] = self._graph.weights.tensors[name].dequantize()
-        return self._weights[name]
+    def _weight(self, weight: Weight) -> np.ndarray:
+        if weight.name not in self._weights:
+            self._weights[weight.name] = weight.floats()
+        return self._weights[weight.name]
 
 
 class Pages:
