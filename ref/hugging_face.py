@@ -17,7 +17,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from ref import hugging_face_qwen
+from ref import hugging_face_gemma4, hugging_face_qwen
 from ref.drawn import Llama3Scaling, Tiny
 from ref.quantise import Floats
 from ref.tiny import stored
@@ -25,6 +25,7 @@ from ref.tiny import stored
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
+    "gemma4": "Gemma4ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3moe": "Qwen3MoeForCausalLM",
@@ -62,6 +63,7 @@ class Family(Protocol):
 
 # Families that are more than the plain decoder have a file each.
 FAMILIES: dict[str, Family] = {
+    "gemma4": hugging_face_gemma4,
     "qwen3": hugging_face_qwen,
     "qwen3moe": hugging_face_qwen,
     "qwen35": hugging_face_qwen,
@@ -245,7 +247,8 @@ def run(tiny: Tiny, ids: list[int], form: str = "F32") -> dict[str, Floats]:
 
     def attend(module: Any, query: torch.Tensor, key: torch.Tensor, *rest: Any, **more: Any) -> Any:
         keep(f"blk.{module.layer_idx}.q_rope", query)
-        keep(f"blk.{module.layer_idx}.k_rope", key)
+        if not getattr(module, "is_kv_shared_layer", False):  # whose keys are another layer's
+            keep(f"blk.{module.layer_idx}.k_rope", key)
         seen_by, weights = own["eager_attention_forward"](module, query, key, *rest, **more)
         keep(f"blk.{module.layer_idx}.attend", seen_by)
         return seen_by, weights

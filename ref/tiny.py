@@ -16,7 +16,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from ref import tiny_qwen3, tiny_qwen35, vocabulary
+from ref import tiny_gemma4, tiny_qwen3, tiny_qwen35, vocabulary
 from ref.drawn import Llama3Scaling, Tiny, Yarn, matrix, normal, vector
 from ref.quantise import Floats, dequantise, quantise
 
@@ -24,6 +24,7 @@ __all__ = ["FORMATS", "TINY", "WAYPOINTS", "WIDE", "normal", "prompt", "tensors"
 
 # Families that are more than the plain decoder: a file each, with `MODELS`, `tensors` and `keys`.
 FAMILIES = {
+    "gemma4": tiny_gemma4,
     "qwen3": tiny_qwen3,
     "qwen3moe": tiny_qwen3,
     "qwen35": tiny_qwen35,
@@ -149,10 +150,11 @@ def write(tiny: Tiny, path: Path, form: str = "F32") -> str:
     writer.add_context_length(tiny.context)
     writer.add_embedding_length(tiny.hidden)
     writer.add_block_count(tiny.blocks)
-    if tiny.ffn:
+    if tiny.ffn and tiny.family != "gemma4":  # which may have another in each layer
         writer.add_feed_forward_length(tiny.ffn)
     writer.add_head_count(tiny.heads)
-    writer.add_head_count_kv(tiny.kv_heads)
+    if tiny.family != "gemma4":
+        writer.add_head_count_kv(tiny.kv_heads)
     writer.add_layer_norm_rms_eps(tiny.eps)
     writer.add_rope_freq_base(tiny.theta)
     if tiny.family != "qwen2":
@@ -198,4 +200,4 @@ def prompt(tiny: Tiny, length: int) -> list[int]:
     first, last = vocabulary.ordinary(tiny.family, tiny.vocab)
     draws = np.random.PCG64([tiny.seed, length]).random_raw(length)
     ids = [first + int(draw % (last - first)) for draw in draws]
-    return [vocabulary.GEMMA_BOS, *ids[1:]] if tiny.family == "gemma3" else ids
+    return [vocabulary.GEMMA_BOS, *ids[1:]] if tiny.family.startswith("gemma") else ids

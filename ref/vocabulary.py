@@ -1,7 +1,8 @@
 """Small vocabularies for the tiny models: enough of a tokenizer for both engines to load.
 
-Two kinds, as the families have them: byte-level BPE (llama and qwen) and SentencePiece with
-byte fallback (gemma3). The words are few; every text still encodes, through bytes.
+Three kinds, as the families have them: byte-level BPE (llama and qwen), SentencePiece with byte
+fallback (gemma3) and BPE over characters (gemma4). The words are few; every text still encodes,
+through bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ WORDS = [
 
 BPE_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SPM_SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>")
+CHARACTER_SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>")
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content']"
@@ -31,6 +33,8 @@ TURNS = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
 
+TURNS_4 = TURNS.replace("<start_of_turn>", "<|turn>").replace("<end_of_turn>", "<turn|>")
+
 
 def byte_letters() -> list[str]:
     """GPT-2's letter for each of the 256 bytes: itself where printable, else from U+0100 on."""
@@ -41,7 +45,8 @@ def byte_letters() -> list[str]:
 
 def ordinary(family: str, size: int) -> tuple[int, int]:
     """The range of ids, last exclusive, that are neither special nor filling."""
-    return (len(SPM_SPECIAL), size) if family == "gemma3" else (0, size - len(BPE_SPECIAL))
+    first = {"gemma3": len(SPM_SPECIAL), "gemma4": len(CHARACTER_SPECIAL)}
+    return (first[family], size) if family in first else (0, size - len(BPE_SPECIAL))
 
 
 def _bpe(size: int) -> tuple[list[str], list[str]]:
@@ -77,6 +82,25 @@ def _sentencepiece(size: int) -> tuple[list[str], list[float], list[int]]:
     return tokens + pieces, scores, types + [normal] * len(pieces)
 
 
+def _characters(size: int) -> tuple[list[str], list[str], list[int]]:
+    """Tokens, merges and types: special, bytes, letters, then what the merges make of them."""
+    normal, byte = int(gguf.TokenType.NORMAL), int(gguf.TokenType.BYTE)
+    tokens = [*CHARACTER_SPECIAL, *(f"<0x{value:02X}>" for value in range(256))]
+    types = [int(gguf.TokenType.CONTROL)] * len(CHARACTER_SPECIAL) + [byte] * 256
+    tokens += ["\n", "\u2581", *(chr(letter) for letter in range(33, 127))]
+    merges = list[str]()
+    for word in WORDS:
+        piece = "\u2581"
+        for letter in word:
+            if piece + letter not in tokens:
+                tokens.append(piece + letter)
+                merges.append(f"{piece} {letter}")
+            if len(tokens) == size:
+                return tokens, merges, types + [normal] * (size - len(types))
+            piece += letter
+    raise ValueError(f"a vocabulary of {size} is more than the words give")
+
+
 def add(writer: gguf.GGUFWriter, family: str, size: int) -> None:
     """Adds a vocabulary of `size` tokens and a chat template as files of that family have them."""
     if family == "gemma3":
@@ -93,6 +117,21 @@ def add(writer: gguf.GGUFWriter, family: str, size: int) -> None:
         writer.add_add_bos_token(True)
         writer.add_add_space_prefix(False)
         writer.add_chat_template(TURNS)
+        return
+    if family == "gemma4":
+        tokens, merges, types = _characters(size)
+        writer.add_tokenizer_model("gemma4")
+        writer.add_token_list(tokens)
+        writer.add_token_scores([-1000.0] * size)
+        writer.add_token_types(types)
+        writer.add_token_merges(merges)
+        writer.add_bos_token_id(GEMMA_BOS)
+        writer.add_eos_token_id(CHARACTER_SPECIAL.index("<eos>"))
+        writer.add_unk_token_id(CHARACTER_SPECIAL.index("<unk>"))
+        writer.add_pad_token_id(CHARACTER_SPECIAL.index("<pad>"))
+        writer.add_add_bos_token(True)
+        writer.add_add_space_prefix(False)
+        writer.add_chat_template(TURNS_4)
         return
     bpe, merges = _bpe(size)
     control = int(gguf.TokenType.CONTROL)
