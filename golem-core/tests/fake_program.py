@@ -2,7 +2,8 @@
 
 It keeps the token ids themselves where a real program keeps keys and values. So a page that is
 wrong, freed too early, shared wrongly or written over changes the logits, and the text differs
-from `expected`, which hashes the tokens without any pages.
+from `expected`, which hashes the tokens without any pages. `CarryingProgram` has a hash of the
+whole text for its recurrent state, besides, and refuses a state that is not of the position before.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 
 VOCABULARY = 128
 END = 127  # ends an answer
@@ -40,13 +41,22 @@ def shown(tokens: Sequence[int], windows: Sequence[int | None]) -> list[np.ndarr
     return [ids if window is None else ids[-window:] for window in windows]
 
 
+def hashed(tokens: Sequence[int], windows: Sequence[int | None]) -> np.ndarray:
+    """The logits of a `HashProgram` after `tokens`."""
+    return logits_of(shown(tokens, windows))
+
+
 def expected(
-    prompt: Sequence[int], windows: Sequence[int | None], most: int, context: int
+    prompt: Sequence[int],
+    windows: Sequence[int | None],
+    most: int,
+    context: int,
+    logits: Callable[[Sequence[int], Sequence[int | None]], np.ndarray] = hashed,
 ) -> list[int]:
     """The greedy answer, by a run that has no pages, no passes and no company."""
     tokens = list(prompt)
     while len(tokens) < min(len(prompt) + most, context):
-        token = int(logits_of(shown(tokens, windows)).argmax())
+        token = int(logits(tokens, windows).argmax())
         if token == END:
             break
         tokens.append(token)
@@ -92,14 +102,21 @@ class HashProgram(Program):
         for array in (batch.ids, batch.positions, batch.sequence, batch.outputs, *batch.pages):
             assert array.dtype == np.int32
             assert array.flags.c_contiguous
+        self._keep(batch)
+        return np.stack([self._logits(batch, int(column)) for column in batch.outputs])
+
+    def _keep(self, batch: Batch) -> None:
+        n = len(batch.ids)
         for table, kept in zip(batch.pages, self._kept, strict=True):
             pages = table[batch.sequence, batch.positions // PAGE]
             assert (pages >= 0).all()
             assert len(set(zip(pages, batch.positions % PAGE, strict=True))) == n, "a shared write"
             kept[pages, batch.positions % PAGE] = batch.ids
-        return np.stack([self._logits(batch, int(column)) for column in batch.outputs])
 
     def _logits(self, batch: Batch, column: int) -> np.ndarray:
+        return logits_of(self._visible(batch, column))
+
+    def _visible(self, batch: Batch, column: int) -> list[np.ndarray]:
         position = int(batch.positions[column])
         visible = []
         for group, table, kept in zip(self.groups, batch.pages, self._kept, strict=True):
@@ -108,7 +125,7 @@ class HashProgram(Program):
             pages = table[batch.sequence[column], at // PAGE]
             assert (pages >= 0).all(), "reads a page that was given back"
             visible.append(kept[pages, at % PAGE])
-        return logits_of(visible)
+        return visible
 
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         return {"logits": self.run(batch)}
@@ -116,3 +133,97 @@ class HashProgram(Program):
     def close(self) -> None:
         assert not self.closed
         self.closed = True
+
+
+CARRIED = 0x9E37  # what a text begins with
+
+
+def carried(tokens: Iterable[int], state: int = CARRIED) -> int:
+    """The recurrent state after `tokens`."""
+    for token in tokens:
+        state = zlib.crc32(int(token).to_bytes(4, "little"), state)
+    return state
+
+
+def carrying_logits(tokens: Sequence[int], windows: Sequence[int | None]) -> np.ndarray:
+    """The logits of a `CarryingProgram` after `tokens`."""
+    state = np.array([carried(tokens) & 0x7FFFFFFF], dtype=np.int32)
+    return logits_of([state, *shown(tokens, windows)])
+
+
+class CarryingProgram(HashProgram):
+    """A `HashProgram` whose logits depend on a recurrent state, too.
+
+    slots   of state
+    hits    how many of eight drafts are what will be greedily drawn; None: it cannot draft
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[int | None] = (None,),
+        pages: Sequence[int] = (64,),
+        width: int = 64,
+        outputs: int = 16,
+        slots: int = 32,
+        hits: int | None = None,
+    ) -> None:
+        super().__init__(windows, pages, width, outputs)
+        self.states = StateGroup(slots, 8)
+        self.drafts = hits is not None
+        self.hits = hits
+        self.drafted = 0
+        self._slots = [(-1, 0)] * slots  # positions that it is after, and the state
+        self._after: list[int] = []
+
+    def run(self, batch: Batch) -> np.ndarray:
+        assert batch.states is not None
+        assert batch.keeps is not None
+        assert batch.states.dtype == batch.keeps.dtype == np.int32
+        assert len(batch.keeps) == len(batch.ids)
+        written = batch.keeps[batch.keeps >= 0].tolist()
+        assert len(set(written)) == len(written), "a slot is written twice"
+        self._after = []
+        kept: dict[int, tuple[int, int]] = {}
+        for column, token in enumerate(batch.ids.tolist()):
+            row, position = int(batch.sequence[column]), int(batch.positions[column])
+            if column == 0 or batch.sequence[column - 1] != row:
+                state = self._read(batch, row, position)
+            state = carried([token], state)
+            self._after.append(state)
+            if (slot := int(batch.keeps[column])) >= 0:
+                readers = {int(r) for r in np.unique(batch.sequence) if batch.states[r] == slot}
+                assert readers <= {row}, "a slot that another reads is written"
+                kept[slot] = position + 1, state
+        logits = super().run(batch)
+        for slot, value in kept.items():
+            self._slots[slot] = value
+        return logits
+
+    def draft(self, batch: Batch) -> np.ndarray:
+        assert self.drafts
+        assert len(set(batch.sequence.tolist())) == len(batch.ids) <= self.outputs
+        self.drafted += 1
+        self._after = [
+            carried([token], self._read(batch, int(row), int(position)))
+            for token, row, position in zip(batch.ids, batch.sequence, batch.positions, strict=True)
+        ]
+        for table in batch.pages:
+            assert (table[batch.sequence, batch.positions // PAGE] >= 0).all()
+        self._keep(batch)
+        guesses = np.stack([self._logits(batch, column) for column in range(len(batch.ids))])
+        wrong = [column for column, state in enumerate(self._after) if state % 8 >= self.hits]
+        guesses[wrong] = np.roll(guesses[wrong], 1, axis=1)
+        return guesses
+
+    def _read(self, batch: Batch, row: int, position: int) -> int:
+        slot = int(batch.states[row])
+        if slot < 0:
+            assert position == 0, "a text goes on without a state"
+            return CARRIED
+        after, state = self._slots[slot]
+        assert after == position, f"the state after {after} positions is read at {position}"
+        return state
+
+    def _visible(self, batch: Batch, column: int) -> list[np.ndarray]:
+        state = np.array([self._after[column] & 0x7FFFFFFF], dtype=np.int32)
+        return [state, *super()._visible(batch, column)]

@@ -46,6 +46,8 @@ class ScriptedAnswer(Answer):
                 prompt_seconds=0.5,
                 generated_tokens=len(text),
                 generate_seconds=2.0,
+                drafted_tokens=0,
+                accepted_tokens=0,
             ),
             seed=7,
         )

@@ -45,11 +45,15 @@ def ask(prompt: Sequence[int], most: int | None = None, **rest: object) -> Reque
 def nothing_leaked(made: Engine) -> None:
     memory = made._memory
     assert all((table == -1).all() for table in memory.tables)
-    for pool in memory.pools:
+    pools = [*memory.pools]
+    if memory.states is not None:
+        assert (memory.states.read == -1).all()
+        pools.append(memory.states.pool)
+    for pool in pools:
         assert pool.free + pool.idle == pool.pages
     memory.tree.clear()
     assert memory.tree.nodes == 0
-    for pool in memory.pools:
+    for pool in pools:
         assert (pool.free, pool.idle) == (pool.pages, 0)
 
 

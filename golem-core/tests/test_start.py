@@ -180,12 +180,15 @@ def test_the_pool_holds_what_the_memory_allows(weights: Weights) -> None:
     page = 2 * 2 * PAGE * KV_HEADS * DIM  # of either group, which have one layer each
     windowed = 2 * -(-(40 + 64) // PAGE)
     assert graph.windows == [40, None]
-    assert start.choose_pages(graph, 320, 4, 64, 1 << 30) == (4 * windowed, 40)
-    assert start.choose_pages(graph, 320, 4, 64, 3 * page * (windowed + 10)) == (3 * windowed, 30)
-    assert start.choose_pages(graph, 320, 1, 64, None) == (windowed, 10)
-    assert start.choose_pages(graph, 64, 1, 64, page * 4) == (2, 2)
+    assert start.choose_room(graph, 320, 4, 64, 1 << 30) == ((4 * windowed, 40), 0)
+    assert start.choose_room(graph, 320, 4, 64, 3 * page * (windowed + 10)) == (
+        (3 * windowed, 30),
+        0,
+    )
+    assert start.choose_room(graph, 320, 1, 64, None) == ((windowed, 10), 0)
+    assert start.choose_room(graph, 64, 1, 64, page * 4) == ((2, 2), 0)
     with pytest.raises(NoMemory, match=r"320 tokens needs 0\.3 MiB .* and 0\.0 MiB is available"):
-        start.choose_pages(graph, 320, 4, 64, page * 2)
+        start.choose_room(graph, 320, 4, 64, page * 2)
 
 
 def test_a_program_is_closed_when_its_engine_cannot_start(

@@ -46,11 +46,13 @@ class Model(ABC):
 class Generator(Model):
     """A language model: token ids to the logits of the next token.
 
-    `vocab` is how many logits a row has; `context` is how many positions it was trained for.
+    `vocab` is how many logits a row has; `context` is how many positions it was trained for;
+    `suppressed` are tokens that are never drawn.
     """
 
     vocab: int
     context: int
+    suppressed: tuple[int, ...] = ()
 
     @classmethod
     @abstractmethod

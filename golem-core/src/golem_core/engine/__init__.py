@@ -1,6 +1,6 @@
 """The engine: requests in, tokens out, one thread that owns the program."""
 
-from golem_core.engine.engine import Engine, GroupStats, Stats
+from golem_core.engine.engine import Engine, GroupStats, StateStats, Stats
 from golem_core.engine.request import Request
 from golem_core.engine.start import start_engine
 from golem_core.engine.stream import Result, Stream, Timings, Token
@@ -10,6 +10,7 @@ __all__ = [
     "GroupStats",
     "Request",
     "Result",
+    "StateStats",
     "Stats",
     "Stream",
     "Timings",

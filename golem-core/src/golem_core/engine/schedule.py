@@ -4,17 +4,32 @@ A pass has room for `width` columns. Conversations that wait for their next toke
 one column each; prompts share what is left, evenly, so neither a long prompt nor many of them
 hold up an answer that has begun. When the pages run out the youngest sequence is set aside: its
 pages are given back, its tokens are kept, and it is read again when there is room.
+
+A conversation that waits for its next token may guess further ones: they are columns of its own
+after the newest token, where the pass, the pages and the context have room for them. Nobody gives
+anything up for a guess.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence as Listed
 
 from golem_core.engine.sequence import Sequence
 from golem_core.graph.program import PAGE
 from golem_core.memory import Memory
 
-Share = tuple[Sequence, int]  # of a pass: a sequence and how many of its tokens
+
+class Share:
+    """A sequence's part of a pass: so many of its tokens, and guesses after the newest."""
+
+    __slots__ = ("allowed", "drafts", "sequence", "tokens")
+
+    def __init__(self, sequence: Sequence, tokens: int) -> None:
+        self.sequence = sequence
+        self.tokens = tokens
+        self.allowed = 0  # the most guesses
+        self.drafts: Listed[int] = ()
 
 
 class Pace:
@@ -47,9 +62,13 @@ class Scheduler:
 
     Waiting sequences are younger than all that run: the youngest is the one set aside, and it
     waits in front. The oldest can always run, so every sequence comes to its end.
+
+    width    the most columns of a pass
+    outputs  the most columns of a pass whose logits are wanted
+    most     the most sequences that run at a time
     """
 
-    def __init__(self, memory: Memory, width: int, most: int) -> None:
+    def __init__(self, memory: Memory, width: int, outputs: int, most: int) -> None:
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.set_aside = 0  # times that a sequence was
@@ -57,7 +76,10 @@ class Scheduler:
         self.pace = Pace()
         self._memory = memory
         self._width = width
+        self._outputs = outputs
         self._most = most
+        if memory.states is not None:
+            self._most = min(most, memory.states.pool.pages)
 
     def add(self, sequence: Sequence) -> None:
         """`sequence` waits for its turn."""
@@ -72,15 +94,25 @@ class Scheduler:
         self._memory.close(sequence.hold)
         sequence.hold = None
 
-    def plan(self) -> list[Share]:
-        """The next pass; empty only if nothing runs. Its pages are reserved."""
+    def plan(self, drafts: int = 0) -> list[Share]:
+        """The next pass; empty only if nothing runs. Its pages are reserved.
+
+        Each sequence that waits for its next token is allowed up to so many `drafts`.
+        """
         self._admit()
         if not self.running:
             return []
+        if self._memory.states is not None:
+            self._memory.states.budget(s.place for s in self.running)
         plan: list[Share] = []
         for sequence in self.running.copy():
-            if sequence.hold is not None and sequence.pending == 1 and self._make_room(sequence):
+            hold = sequence.hold
+            if hold is None or sequence.pending > 1 or not self._has_slot(sequence):
+                continue
+            if self._make_room(sequence):
                 plan.append(self._reserved(sequence, 1))
+        if drafts:
+            self._allow(plan, drafts)
         readers = [s for s in self.running if s.pending > 1]
         if readers:
             self._share_out(plan, readers)
@@ -91,6 +123,26 @@ class Scheduler:
                 self._set_aside()
             self._share_out(plan, [oldest])
         return plan
+
+    def draft(self, share: Share, drafts: Listed[int]) -> None:
+        """`share` has these guesses as well, as many of them as there is room for."""
+        hold = share.sequence.place
+        count = min(len(drafts), share.allowed, self._memory.room(hold) - 1)
+        if self._memory.states is not None and count:
+            count = self._memory.states.keep_all(hold, 1 + count) - 1
+        if count:
+            self._memory.reserve(hold, 1 + count)
+            share.drafts = drafts[:count]
+
+    def _allow(self, plan: list[Share], most: int) -> None:
+        """Divides what the pass has to spare, once everybody has a column, among guesses."""
+        spare = min(self._width, self._outputs) - len(self.running)
+        for index, share in enumerate(plan):
+            sequence = share.sequence
+            # Each row gives a token: the last of them must not be beyond the limit.
+            left = sequence.limit - sequence.count - 1
+            share.allowed = max(0, min(most, spare // (len(plan) - index), left))
+            spare -= share.allowed
 
     def _admit(self) -> None:
         memory = self._memory
@@ -104,9 +156,29 @@ class Scheduler:
                 memory.close(hold)
                 return
             self.waiting.popleft()
-            self.running.append(sequence)
             sequence.begin(hold)
+            self._follow(sequence)
+            self.running.append(sequence)
             self._count_cached(sequence, cached)
+
+    def _follow(self, sequence: Sequence) -> None:
+        """Lets `sequence`, of a recurrent program, wait for one that reads its beginning now.
+
+        That one is told to remember its state where the two texts part, because without a state
+        its pages would be of no use.
+        """
+        sequence.follows = None
+        if self._memory.states is None:
+            return
+        alike = len(sequence.place.nodes)
+        for other in self.running:
+            if other.pending > 1:
+                pages = sequence.alike(other)
+                if pages > max(alike, len(other.place.nodes)):
+                    alike = pages
+                    sequence.follows = other, pages
+        if sequence.follows is not None:
+            sequence.follows[0].place.wanted.add(alike)
 
     def _share_out(self, plan: list[Share], readers: list[Sequence]) -> None:
         """Adds to `plan` those of `readers` whose turn it is, with what each may read."""
@@ -115,29 +187,42 @@ class Scheduler:
         claimed: set[tuple[int, bytes]] = set()
         for sequence in readers:
             hold = sequence.place
+            if sequence.is_following:
+                continue
             self._count_cached(sequence, memory.extend(hold, sequence.keys, sequence.count))
-            if memory.room(hold) < 1:
+            if memory.room(hold) < 1 or not self._has_slot(sequence):
                 continue
             page = len(hold.nodes)
-            if (page + 1) * PAGE <= sequence.count:
+            if memory.states is None and (page + 1) * PAGE <= sequence.count:
                 # Two that would read the same page: one does, the other takes it over afterwards.
                 mark = (id(hold.nodes[-1]) if page else 0, sequence.keys(page))
                 if mark in claimed:
                     continue
                 claimed.add(mark)
             ready.append(sequence)
-        left = max(len(ready), min(self._width - len(plan), self.pace.tokens))
+        columns = len(plan) + sum(share.allowed for share in plan)
+        left = max(len(ready), min(self._width - columns, self.pace.tokens))
         # The shortest first: what it does not need of its share goes to the others.
         ready.sort(key=lambda sequence: sequence.pending)
         for index, sequence in enumerate(ready):
             share = min(left // (len(ready) - index), sequence.pending, memory.room(sequence.place))
-            if share:
+            if share and self._has_slot(sequence):
                 plan.append(self._reserved(sequence, share))
                 left -= share
 
     def _reserved(self, sequence: Sequence, tokens: int) -> Share:
         self._memory.reserve(sequence.place, tokens)
-        return sequence, tokens
+        if self._memory.states is not None:
+            self._memory.states.keep(sequence.place, tokens)
+        return Share(sequence, tokens)
+
+    def _has_slot(self, sequence: Sequence) -> bool:
+        """Whether the state after a pass of `sequence` has a slot.
+
+        It may have none while others go on from the same one. The first in a pass has.
+        """
+        states = self._memory.states
+        return states is None or states.is_ready(sequence.place)
 
     def _make_room(self, sequence: Sequence) -> bool:
         """Room for one token of `sequence`; False if it was set aside itself."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from golem_core.engine.request import Request
 from golem_core.engine.stream import Result, Stream, Timings, Token
+from golem_core.graph.program import PAGE
 from golem_core.memory import Hold, token_keys
 from golem_core.sampling import Sampler, logprobs
-from golem_core.text import Detokenizer, StopStrings, Tokenizer
+from golem_core.text import Detokenizer, Event, StopStrings, Tokenizer, said
 
 
 class Sequence:
@@ -21,7 +22,13 @@ class Sequence:
     """
 
     def __init__(
-        self, request: Request, stream: Stream, prompt: np.ndarray, context: int, tok: Tokenizer
+        self,
+        request: Request,
+        stream: Stream,
+        prompt: np.ndarray,
+        context: int,
+        tok: Tokenizer,
+        suppressed: frozenset[int] = frozenset(),
     ) -> None:
         self.request = request
         self.stream = stream
@@ -35,9 +42,13 @@ class Sequence:
         self.hold: Hold | None = None
         self.cached = 0
         self.set_aside = 0  # times
+        # One that reads the same beginning, and how many pages of it are worth waiting for.
+        self.follows: tuple[Sequence, int] | None = None
+        self.drafted = 0
+        self.accepted = 0  # of the drafted tokens
         self._ends = frozenset() if request.ignore_eos else tok.end_ids
         banned = tok.end_ids if request.ignore_eos else frozenset()
-        self._sampler = Sampler(request.sampling, banned, request.mask)
+        self._sampler = Sampler(request.sampling, banned | suppressed, request.mask)
         self._detokenizer = Detokenizer(tok)
         self._stops = StopStrings(request.stop) if request.stop else None
         self._pieces: list[str] = []
@@ -56,6 +67,22 @@ class Sequence:
         """Tokens that are not in pages yet; at least one, of which the next token comes."""
         return self.count - self.place.length
 
+    @property
+    def is_following(self) -> bool:
+        """Whether the one that it follows is still on its way to where the two part."""
+        if self.follows is None:
+            return False
+        other, pages = self.follows
+        if other.hold is not None and len(other.hold.nodes) < pages:
+            return True
+        self.follows = None
+        return False
+
+    def alike(self, other: Sequence) -> int:
+        """How many pages both texts begin with, of those that `other` has to read."""
+        pages = min(other.count // PAGE, (self.count - 1) // PAGE)
+        return next((p for p in range(pages) if self.keys(p) != other.keys(p)), pages)
+
     def begin(self, hold: Hold) -> None:
         """The sequence is running from now on."""
         self.hold = hold
@@ -71,18 +98,19 @@ class Sequence:
         if self._first is None:
             self._first = time.perf_counter()
         if token in self._ends:
-            tail, stopped = self._end()
-            if tail:
-                self._put(None, tail, None)
+            tail, events, stopped = self._end()
+            if tail or events:
+                self._put(None, tail, events, None)
             return self.result("stop", None if stopped else token)
         self.tokens[self.count] = token
         self.count += 1
-        text, stopped = self._text(self._detokenizer.push(token))
+        text, events, stopped = self._push(token)
         ended = self.count >= self.limit
         if ended and not stopped:
-            tail, stopped = self._end()
+            tail, rest, stopped = self._end()
             text += tail
-        self._put(token, text, logits)
+            events += rest
+        self._put(token, text, events, logits)
         if stopped:
             return self.result("stop")
         return self.result("length") if ended else None
@@ -106,26 +134,43 @@ class Sequence:
                 prompt_seconds=first - begun,
                 generated_tokens=self.count - self.prompt_tokens,
                 generate_seconds=now - first,
+                drafted_tokens=self.drafted,
+                accepted_tokens=self.accepted,
             ),
             seed=self._sampler.seed,
             error=error,
         )
 
-    def _put(self, token: int | None, text: str, logits: np.ndarray | None) -> None:
+    def _put(
+        self, token: int | None, text: str, events: list[Event], logits: np.ndarray | None
+    ) -> None:
         self._pieces.append(text)
         asked = self.request.logprobs
-        if asked is None or token is None or logits is None:
-            self.stream.put(Token(token, text))
-        else:
-            self.stream.put(Token(token, text, logprobs(logits, token, asked)))
+        likely = None
+        if asked is not None and token is not None and logits is not None:
+            likely = logprobs(logits, token, asked)
+        self.stream.put(Token(token, text, likely, tuple(events)))
+
+    def _push(self, token: int) -> tuple[str, list[Event], bool]:
+        """What `token` says as text and as parts of the answer, and whether it ends it."""
+        reader = self.request.reader
+        if reader is not None:
+            events = reader.push(token)
+            return said(events), events, reader.ended
+        text, stopped = self._text(self._detokenizer.push(token))
+        return text, [], stopped
 
     def _text(self, text: str) -> tuple[str, bool]:
         """What of `text` may be said now, and whether a stop string is complete."""
         return (text, False) if self._stops is None else self._stops.push(text)
 
-    def _end(self) -> tuple[str, bool]:
+    def _end(self) -> tuple[str, list[Event], bool]:
         """What was held back, and whether this completes a stop string."""
+        reader = self.request.reader
+        if reader is not None:
+            events = reader.flush()
+            return said(events), events, reader.ended
         text, stopped = self._text(self._detokenizer.flush())
         if self._stops is not None and not stopped:
             text += self._stops.flush()
-        return text, stopped
+        return text, [], stopped

@@ -1,9 +1,13 @@
-"""From a model to a running engine: the context, the pool of pages, the compiled program."""
+"""From a model to a running engine: the context, the pools, the compiled program."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from golem_core.engine.draft import WAYS, Block, Recurrence
 from golem_core.engine.engine import Engine
-from golem_core.errors import BadRequest, NoMemory
+from golem_core.errors import BadRequest, NoMemory, Unsupported
 from golem_core.graph import PAGE, Graph, compile
 from golem_core.memory import available_memory, pages_for
 from golem_core.model import Generator
@@ -14,6 +18,16 @@ from golem_core.weights import Weights
 CONTEXT = 8192
 # Columns of a pass. Wider reads no faster on a processor.
 WIDTH = 512
+# Snapshots of state for each conversation: the end of its prompt, the end of a beginning that it
+# shares, and the last page that it has passed.
+SNAPSHOTS = 3
+
+
+class Room(NamedTuple):
+    """How much a program has room for."""
+
+    pages: tuple[int, ...]  # of each group
+    states: int  # slots; 0 where nothing is recurrent
 
 
 def start_engine(
@@ -27,6 +41,7 @@ def start_engine(
     threads: int | None = None,
     width: int = WIDTH,
     memory: int | None = None,
+    draft: str = "auto",
 ) -> Engine:
     """Compiles `model` for `device` and starts an engine over it.
 
@@ -35,25 +50,69 @@ def start_engine(
     max_sequences  the most that run at a time
     threads        workers of the processor backend; None: all that it may use
     width          the most columns of a pass
-    memory         bytes for the pages; None: at most half of what is available
+    memory         bytes for pages and states; None: at most half of what is available
+    draft          how next tokens are guessed: ``auto``, ``off``, ``mtp`` or ``ngram``; see `Engine`
 
-    The pool holds one sequence of the whole context at least, and as many of them, up to
+    The pools hold one sequence of the whole context at least, and as many of them, up to
     `max_sequences`, as `memory` has room for. Raises `NoMemory` with both numbers where not even
-    one fits, `BadRequest` for a context that the model was not trained for.
+    one fits, `BadRequest` for a context that the model was not trained for or a `draft` that golem
+    does not know, `Unsupported` for ``mtp`` where the file has no prediction block.
     """
     context = choose_context(context, model.context)
-    graph = Graph(weights)
-    graph.result = model.forward(graph)
-    pages = choose_pages(graph, context, max_sequences, width, memory)
+    graph = record(model, weights, draft)
+    drafts = most_drafts(graph, draft)
+    sequences = max(1, max_sequences)
+    room = choose_room(graph, context, sequences, width, memory, drafts)
     program = compile(
-        graph, device, width=width, outputs=max(1, max_sequences), pages=pages, threads=threads
+        graph,
+        device,
+        width=width,
+        outputs=sequences + shared_drafts(sequences, drafts),
+        pages=room.pages,
+        states=room.states,
+        threads=threads,
     )
     try:
-        tokenizer = model.tokenizer(weights) if tokenizer is None else tokenizer
-        return Engine(program, tokenizer, context=context, max_sequences=max_sequences)
+        return Engine(
+            program,
+            model.tokenizer(weights) if tokenizer is None else tokenizer,
+            context=context,
+            max_sequences=max_sequences,
+            suppressed=model.suppressed,
+            draft=draft,
+        )
     except BaseException:
         program.close()
         raise
+
+
+def record(model: Generator, weights: Weights, draft: str) -> Graph:
+    """The pass of `model`, with its prediction block only where that is to draft.
+
+    Raises `BadRequest` for a way of drafting that golem does not know, `Unsupported` for ``mtp``
+    where the file has no prediction block.
+    """
+    if draft not in WAYS:
+        raise BadRequest(f"draft is {draft!r}, expected one of {', '.join(WAYS)}", "draft")
+    graph = Graph(weights, drafts=draft in ("auto", "mtp"))
+    graph.result = model.forward(graph)
+    if draft == "mtp" and graph.draft is None:
+        raise Unsupported(
+            f"draft is 'mtp', and {weights.path} has no prediction block; 'ngram' needs none"
+        )
+    return graph
+
+
+def most_drafts(graph: Graph, draft: str) -> int:
+    """Tokens that a sequence may guess at a time."""
+    if draft == "off":
+        return 0
+    return Block.most if graph.draft is not None else Recurrence.most
+
+
+def shared_drafts(sequences: int, drafts: int) -> int:
+    """Guesses in a pass: a sequence alone may have all of its own, many have one each."""
+    return max(sequences, drafts) if drafts else 0
 
 
 def choose_context(asked: int | None, trained: int) -> int:
@@ -68,40 +127,57 @@ def choose_context(asked: int | None, trained: int) -> int:
     return asked
 
 
-def choose_pages(
-    graph: Graph, context: int, sequences: int, width: int, memory: int | None
-) -> tuple[int, ...]:
-    """Pages for each group of `graph.windows`, for at most so many sequences of `context`."""
+def choose_room(
+    graph: Graph, context: int, sequences: int, width: int, memory: int | None, drafts: int = 0
+) -> Room:
+    """Room for at most so many sequences of `context` tokens that guess up to `drafts` each.
+
+    A sequence that runs needs a slot for its state and one for each guess; the others are for
+    snapshots. Raises `NoMemory` with both numbers where one sequence has no room.
+    """
     sizes = [0] * len(graph.windows)
     for cache in graph.caches:
         sizes[cache.group] += 2 * 2 * PAGE * cache.heads * cache.dim  # K and V, two bytes each
+    slot = sum(4 * state.size for state in graph.states)
 
-    def pool(count: int) -> tuple[int, ...]:
+    def pools(count: int, snapshots: int) -> Room:
         whole = pages_for(context)
-        return tuple(
+        pages = tuple(
             # A window is read a pass at a time, and its end is kept for who goes on from there.
             count * (whole if window is None else min(whole, 2 * pages_for(window + width)))
             for window in graph.windows
         )
+        slots = count * (1 + snapshots) + shared_drafts(count, drafts)
+        return Room(pages, slots if graph.states else 0)
 
-    def total(pages: tuple[int, ...]) -> int:
-        return sum(size * count for size, count in zip(sizes, pages, strict=True))
+    def total(room: Room) -> int:
+        pages = sum(size * count for size, count in zip(sizes, room.pages, strict=True))
+        return pages + room.states * slot
+
+    def choices() -> Iterator[Room]:
+        for count in range(sequences, 0, -1):
+            yield pools(count, SNAPSHOTS)
+        for snapshots in range(SNAPSHOTS - 1 if graph.states else -1, -1, -1):
+            yield pools(1, snapshots)
 
     available = available_memory()
-    room = memory
-    if room is None and available is not None:
-        weights = sum(stored.nbytes for stored in graph.weights.tensors.values())
-        room = max(0, available - weights) // 2
-    for count in range(sequences, 1, -1):
-        if room is None or total(pool(count)) <= room:
-            return pool(count)
     most = available if memory is None else memory
-    if most is not None and total(pool(1)) > most:
+    share = memory
+    if share is None and available is not None:
+        weights = sum(stored.nbytes for stored in graph.weights.tensors.values())
+        share = max(0, available - weights) // 2
+    for room in choices():
+        if share is None or total(room) <= share:
+            return room
+    # One sequence may have more than its share, as long as there is so much.
+    least = pools(1, 0)
+    if most is not None and total(least) > most:
+        kept = "keys and values" + (" and recurrent states" if graph.states else "")
         raise NoMemory(
-            f"a sequence of {context} tokens needs {_size(total(pool(1)))} for its keys and values "
+            f"a sequence of {context} tokens needs {_size(total(least))} for its {kept} "
             f"and {_size(most)} is available; ask for a shorter context"
         )
-    return pool(1)
+    return least
 
 
 def _size(count: int) -> str:

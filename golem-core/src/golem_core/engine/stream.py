@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypedDict
 
 from golem_core.sampling import Logprobs
+from golem_core.text import Event
 
 
 class Token(NamedTuple):
@@ -16,11 +17,14 @@ class Token(NamedTuple):
     The text is whole characters and never a part of a stop string, so it can be empty and can
     bring what earlier tokens began. A tail that is decided by the end alone comes with the last
     token, or where the answer ends with a token that is no part of it, in a `Token` without id.
+    Where the request has a reader, `text` is the content in `events`, the parts of the answer that
+    this token completes.
     """
 
     id: int | None
     text: str
     logprobs: Logprobs | None = None
+    events: tuple[Event, ...] = ()
 
 
 class Timings(TypedDict):
@@ -32,6 +36,8 @@ class Timings(TypedDict):
     prompt_seconds: float  # from there until the first token
     generated_tokens: int
     generate_seconds: float  # from the first token until the end
+    drafted_tokens: int  # guesses that were read with what they follow
+    accepted_tokens: int  # of these, what the model drew as well
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a conversation keeps: pages of keys and values, shared where two begin alike."""
+"""What a conversation keeps: pages of keys and values and slots of state, shared beginnings."""
 
 from golem_core.memory.available import available_memory
 from golem_core.memory.conversation import (
@@ -11,6 +11,7 @@ from golem_core.memory.conversation import (
 )
 from golem_core.memory.pages import PagePool
 from golem_core.memory.prefix import Node, PrefixTree
+from golem_core.memory.recurrent import States
 
 __all__ = [
     "Hold",
@@ -19,6 +20,7 @@ __all__ = [
     "Node",
     "PagePool",
     "PrefixTree",
+    "States",
     "available_memory",
     "least_pages",
     "pages_for",

@@ -3,7 +3,8 @@
 A `Hold` is a conversation's place: for each page group a row of the group's table, where entry j
 is the page of positions 32 j to 32 j + 31, -1 when there is none (not yet, or no longer: a window
 group gives back what its window has left). The tables are what `Batch.pages` takes, so a pass is
-built without copying them.
+built without copying them. Of a recurrent program a conversation also has a slot of state, and can
+go on only from where a state is: see `recurrent.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from golem_core.errors import NoMemory
 from golem_core.graph.program import PAGE, PageGroup
 from golem_core.memory.pages import PagePool
 from golem_core.memory.prefix import ABSENT, Node, PrefixTree
+from golem_core.memory.recurrent import States
 
 # The key of page j in the prefix tree, under the keys of the pages before it.
 Keys = Callable[[int], bytes]
@@ -48,7 +50,18 @@ def least_pages(window: int | None, context: int) -> int:
 class Hold:
     """What one conversation holds. Made by `Memory.open`, given back by `Memory.close`."""
 
-    __slots__ = ("end", "first", "length", "nodes", "row")
+    __slots__ = (
+        "end",
+        "first",
+        "kept",
+        "length",
+        "nodes",
+        "rolling",
+        "row",
+        "state",
+        "state_end",
+        "wanted",
+    )
 
     def __init__(self, row: int, groups: int) -> None:
         self.row = row  # of the page tables
@@ -56,6 +69,11 @@ class Hold:
         self.end = 0  # pages held, in every group alike, up to this one
         self.first = [0] * groups  # the first page still held, in each group
         self.nodes: list[Node] = []  # of the prefix tree: the full pages, from the first
+        self.state = ABSENT  # the slot that it goes on from
+        self.state_end = 0  # positions that this state is after
+        self.kept: list[tuple[int, int]] = []  # of a pass: columns, and the slots of their states
+        self.wanted: set[int] = set()  # counts of pages after which the state is to be remembered
+        self.rolling: Node | None = None  # remembers the end of the last page passed
 
 
 class Memory:
@@ -64,11 +82,14 @@ class Memory:
     groups   the program's page groups
     context  the most positions of a sequence
     rows     the most sequences that hold pages at a time
+    slots    of recurrent state; None: the program has none. No more sequences run at a time
 
     Raises `NoMemory` when one sequence of `context` positions does not fit.
     """
 
-    def __init__(self, groups: Sequence[PageGroup], context: int, rows: int) -> None:
+    def __init__(
+        self, groups: Sequence[PageGroup], context: int, rows: int, slots: int | None = None
+    ) -> None:
         for group in groups:
             least = least_pages(group.window, context)
             if group.pages < least:
@@ -78,7 +99,16 @@ class Memory:
                 )
         self.windows = tuple(group.window for group in groups)
         self.pools = tuple(PagePool(group.pages) for group in groups)
-        self.tree = PrefixTree(self.pools, self.windows)
+        single = [window is not None for window in self.windows]
+        self.states: States | None = None
+        if slots is None:
+            self.tree = PrefixTree(self.pools, single)
+        else:
+            if slots < 1:
+                raise NoMemory("a sequence needs a slot for its recurrent state and there is none")
+            pool = PagePool(slots)
+            self.tree = PrefixTree([*self.pools, pool], [*single, True])
+            self.states = States(pool, self.tree, len(groups), rows)
         self.tables = tuple(
             np.full((rows, pages_for(context)), ABSENT, dtype=np.int32) for _ in groups
         )
@@ -99,14 +129,16 @@ class Memory:
 
         `tokens` is the length of the text that `keys` describes; its last token is left to be
         read, because logits come from reading. `hold` must stand at the end of a page, or nothing
-        is taken. A window group must have every page that the next position will read.
+        is taken. A window group must have every page that the next position will read, and of a
+        recurrent program the state must be remembered. Where there are pages without a state, and
+        at the last full page, `hold` wants to remember it.
         """
         start = len(hold.nodes)
         if hold.length != start * PAGE or hold.end != start:
             return 0
         found: list[Node] = []
         node = hold.nodes[-1] if hold.nodes else self.tree.root
-        usable = 0
+        usable = known = 0
         # For each window group the first page of the unbroken run that ends here.
         since = list(hold.first)
         for page in range(start, (tokens - 1) // PAGE):
@@ -121,10 +153,14 @@ class Memory:
                     since[group] = page + 1
                 whole = whole and since[group] <= _first_needed(window, (page + 1) * PAGE)
             if whole:
-                usable = len(found)
+                known = len(found)
+                if self.states is None or self.states.is_kept(node):
+                    usable = known
+        end = start + usable
+        if self.states is not None and not hold.wanted:
+            hold.wanted = {p for p in (start + known, (tokens - 1) // PAGE) if p > end}
         if not usable:
             return 0
-        end = start + usable
         for page, node in enumerate(found[:usable], start):
             self.tree.enter(node)
             hold.nodes.append(node)
@@ -134,6 +170,8 @@ class Memory:
                     self.tables[group][hold.row, page] = node.pages[group]
         hold.end = end
         hold.length = end * PAGE
+        if self.states is not None:
+            self.states.take_over(hold, hold.nodes[-1])
         self._leave_behind(hold, start)
         return usable * PAGE
 
@@ -179,10 +217,14 @@ class Memory:
         full = hold.length // PAGE
         while len(hold.nodes) < full:
             self._share(hold, len(hold.nodes), keys)
+        if self.states is not None:
+            self.states.settle(hold, positions)
         self._leave_behind(hold, hold.end)
 
     def close(self, hold: Hold) -> None:
         """Gives everything back. What the tree knows of it stays until its room is needed."""
+        if self.states is not None:
+            self.states.close(hold)
         for group in range(len(self.pools)):
             self._let_go(hold, group, hold.first[group], hold.end)
         for node in reversed(hold.nodes):

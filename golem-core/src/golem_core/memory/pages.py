@@ -3,7 +3,8 @@
 A page is a number below `pages`; what it means (so many positions of keys and values of some
 layers) is the program's business. Each holder counts once: a conversation that reads or writes
 the page, and the prefix tree when it remembers the page. A page that only the tree holds is
-*idle*: nobody needs it now, and the tree gives it up when the free ones run out.
+*idle*: nobody needs it now, and the tree gives it up when the free ones run out. Slots of recurrent
+state are counted alike (`recurrent.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class PagePool:
     def holders(self, page: int) -> int:
         """How many hold `page`, the tree included."""
         return self._holders[page]
+
+    def is_kept(self, page: int) -> bool:
+        """Whether the tree is one of those that hold `page`."""
+        return self._kept[page] == 1
 
     def is_idle(self, page: int) -> bool:
         """Whether the tree alone holds `page`."""
@@ -67,8 +72,9 @@ class PagePool:
         self._holders[page] += 1
 
     def forget(self, page: int) -> None:
-        """The tree lets go of the idle `page`, which is free from now on."""
-        self.idle -= 1
+        """The tree lets go of `page`, which is free from now on if it was idle."""
+        if self.is_idle(page):
+            self.idle -= 1
+            self._free.append(page)
         self._kept[page] = 0
-        self._holders[page] = 0
-        self._free.append(page)
+        self._holders[page] -= 1
