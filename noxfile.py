@@ -72,7 +72,7 @@ def tests(session: nox.Session, distribution: str) -> None:
 @nox.session
 def whole(session: nox.Session) -> None:
     """What crosses distributions: architecture, documents, end to end on real weights."""
-    install(session, *DISTRIBUTIONS)
+    install(session, *DISTRIBUTIONS, groups=("test", "oracle"))
     run_tests(session, "tests")
 
 
