@@ -50,7 +50,8 @@ CPU = Path("src/golem_core/cpu")
 def extension(source: Path, flags: list[str]) -> Extension:
     """The extension module that a .pyx under src/ becomes."""
     name = ".".join(source.with_suffix("").parts[1:])
-    depends = [str(p) for p in [*CPU.rglob("*.pxi"), *CPU.rglob("*.pxd")]]
+    folder = source.parent if source.parent.name == "kernels" else CPU
+    depends = [str(p) for p in [*folder.rglob("*.pxi"), *folder.rglob("*.pxd")]]
     return Extension(
         name,
         [str(source)],

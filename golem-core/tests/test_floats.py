@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from golem_core.cpu import dispatch
-from golem_core.cpu.probe_floats import SCRATCH, Floats
+from golem_core.cpu.probe_floats import LANES, SCRATCH, Floats
 
 LAYERS = [Floats(name) for name in dispatch.LAYERS]
 GENERIC = LAYERS[0]
@@ -59,6 +59,7 @@ ACTS = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu_tanh": lambda x: x / (1 + np.exp(-2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "gelu_erf": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }
 
 
@@ -106,6 +107,68 @@ def test_elementwise(layer: Floats, name: str, n: int) -> None:
             got, a + b if name == "add" else a * np.float32(other) if name == "scale" else a * b
         )
     assert same(got, run(method, GENERIC, n, name, a, other))
+
+
+@every_layer
+@pytest.mark.parametrize("n", SIZES)
+def test_axpy(layer: Floats, n: int) -> None:
+    a, begun = floats(n, seed=n, offset=1), floats(n, seed=1, offset=3)
+    got, plain = begun.copy(), begun.copy()
+    layer.axpy(a, 1.7, got)
+    GENERIC.axpy(a, 1.7, plain)
+    # Rounded once: float64 holds the product of two float32 exactly.
+    wanted = a.astype(np.float64) * np.float32(1.7) + begun
+    assert ulps(got, wanted) <= 0.5
+    assert same(got, plain)
+
+
+@every_layer
+@pytest.mark.parametrize("channels", SIZES)
+@pytest.mark.parametrize(("rows", "taps"), [(1, 4), (2, 4), (5, 2), (9, 5)])
+def test_conv(layer: Floats, channels: int, rows: int, taps: int) -> None:
+    x, weight = floats(rows, channels, seed=1, offset=1), floats(taps, channels, seed=2, offset=2)
+    before = floats(taps - 1, channels, seed=3, offset=3)
+    got, plain = (np.empty((rows, channels), np.float32) for _ in range(2))
+    layer.conv(x, weight, before, got)
+    GENERIC.conv(x, weight, before, plain)
+    seen = np.concatenate([before, x]).astype(np.float64)
+    wanted = sum(weight[t] * seen[t : t + rows] for t in range(taps))
+    np.testing.assert_allclose(got, wanted, atol=1e-6 * taps)
+    assert same(got, plain)
+
+
+@every_layer
+@pytest.mark.parametrize("lanes", [1, 15, 16, 17, 31, 32])
+@pytest.mark.parametrize(("dk", "rows"), [(1, 2), (3, 5), (20, 3), (128, 9)])
+def test_delta(layer: Floats, lanes: int, dk: int, rows: int) -> None:
+    begun = np.zeros((dk, LANES), np.float32)
+    begun[:, :lanes] = floats(dk, lanes, seed=1)
+    q, k, v = floats(rows, dk, seed=2), floats(rows, dk, seed=3), floats(rows, lanes, seed=4)
+    k /= np.linalg.norm(k, axis=1, keepdims=True)
+    decay, beta = (np.random.default_rng(i).random(rows).astype(np.float32) for i in (5, 6))
+    state, plain = begun.copy(), begun.copy()
+    got, other = (np.empty((rows, lanes), np.float32) for _ in range(2))
+    layer.delta(state, q, k, v, decay, beta, got)
+    GENERIC.delta(plain, q, k, v, decay, beta, other)
+    wide = begun[:, :lanes].astype(np.float64)
+    for row in range(rows):
+        wide *= decay[row]
+        wide += np.outer(k[row], beta[row] * (v[row] - k[row].astype(np.float64) @ wide))
+        wanted = q[row].astype(np.float64) @ wide
+        # Sums of dk float32 products of normal numbers.
+        np.testing.assert_allclose(got[row], wanted, atol=1e-6 * max(dk, 8))
+    np.testing.assert_allclose(state[:, :lanes], wide, atol=3e-6)
+    assert np.all(state[:, lanes:] == 0)
+    assert same(got, other)
+    assert same(state, plain)
+    # Cut anywhere, the same bits.
+    first = rows // 2
+    state, again = begun.copy(), np.empty((rows, lanes), np.float32)
+    for part in (slice(0, first), slice(first, rows)):
+        if part.start < part.stop:
+            layer.delta(state, q[part], k[part], v[part], decay[part], beta[part], again[part])
+    assert same(again, got)
+    assert same(state, plain)
 
 
 @every_layer

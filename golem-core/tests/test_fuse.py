@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from golem_core.graph.fuse import AttendStage, ProductStage, RowStage, fuse, storage
+from golem_core.graph.fuse import AttendStage, ExpertStage, ProductStage, RowStage, fuse, storage
 from golem_core.graph.graph import Graph, Tensor
 from golem_core.graph.ops import OPS
 
+from .carrying import record_mixture, record_recurrent, write_mixture, write_recurrent
 from .programs import BLOCKS, record, write
 
 CODED = ("Q8_0",)
@@ -62,6 +63,7 @@ def test_a_kept_waypoint_is_not_fused_away(graph: Graph) -> None:
         elif isinstance(stage, ProductStage):
             written |= {p.out.name for p in stage.products}
         else:
+            assert isinstance(stage, AttendStage)
             assert stage.op.output is not None
             written.add(stage.op.output.name)
     views = {op.name for op in graph.ops if op.kind == "reshape"}
@@ -69,24 +71,45 @@ def test_a_kept_waypoint_is_not_fused_away(graph: Graph) -> None:
 
 
 def test_every_stage_reads_what_an_earlier_one_wrote(graph: Graph) -> None:
-    root = storage(graph)
+    views = storage(graph)
     for keep in ((), tuple(graph.named())):
         done: set[Tensor] = set()
         for stage in fuse(graph, CODED, keep):
             if isinstance(stage, RowStage):
                 for op in stage.ops:
-                    assert all(root[t] in done for t in op.inputs)
+                    assert all(views[t].root in done for t in op.inputs)
                     if op.output is not None:
                         done.add(op.output)
             elif isinstance(stage, ProductStage):
-                assert root[stage.x] in done
-                assert all(root[p.residual] in done for p in stage.products if p.residual)
+                assert views[stage.x].root in done
+                assert all(views[p.residual].root in done for p in stage.products if p.residual)
                 done |= {p.out for p in stage.products}
             else:
-                assert all(root[t] in done for t in stage.op.inputs)
+                assert isinstance(stage, AttendStage)
+                assert all(views[t].root in done for t in stage.op.inputs)
                 assert stage.op.output is not None
                 done.add(stage.op.output)
 
 
-def test_the_graph_of_the_tests_holds_every_operation(graph: Graph) -> None:
-    assert {op.kind for op in graph.ops} == set(OPS)
+def test_the_graphs_of_the_tests_hold_every_operation(graph: Graph, tmp_path: Path) -> None:
+    mixture = record_mixture(write_mixture(tmp_path / "mixture.gguf", "F32"))
+    recurrent = record_recurrent(write_recurrent(tmp_path / "recurrent.gguf", "F32"))
+    recorded = [op for g in (graph, mixture, recurrent) for op in g.ops]
+    assert {op.kind for op in recorded} == set(OPS)
+
+
+def test_experts_share_a_sort_and_fuse_their_gate(tmp_path: Path) -> None:
+    graph = record_mixture(write_mixture(tmp_path / "mixture.gguf", "Q8_0"))
+    stages = [s for s in fuse(graph, CODED, ()) if isinstance(s, ExpertStage)]
+    assert [s.sorts for s in stages] == [True, False, True, False]
+    assert [len(s.products) for s in stages] == [1, 1, 2, 1]
+    assert [s.each for s in stages] == [False, True, False, True]
+    assert stages[0].products[0].act == "silu"
+
+
+def test_a_flat_slice_lies_in_what_it_is_cut_from(tmp_path: Path) -> None:
+    graph = record_recurrent(write_recurrent(tmp_path / "recurrent.gguf", "F32"))
+    views, named = storage(graph), graph.named()
+    value, mixed = views[named["blk.0.v"]], named["blk.0.conv_silu"]
+    assert value.root is mixed
+    assert value.offset + value.size == mixed.size

@@ -80,8 +80,9 @@ FORMATS = {
     ))
 }
 SINGLES = (
-    "quantise", "rms_norm", "silu", "gelu_tanh", "gelu_erf", "add", "mul", "scale", "softcap",
-    "rope_half", "rope_pairs", "store_half", "store_float", "attend_half", "attend_float",
+    "quantise", "rms_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid", "add", "mul", "scale",
+    "softcap", "rope_half", "rope_pairs", "store_half", "store_float", "attend_half",
+    "attend_float", "axpy", "conv", "delta",
 )
 NAMES = (
     *(f"{kind}[{name}]" for kind in ("product", "pack", "dequantise") for name in FORMATS),

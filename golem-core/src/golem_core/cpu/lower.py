@@ -1,8 +1,6 @@
 """From a graph to a tape: kernels chosen, memory planned, weights packed.
 
-This file decides; `tape.pyx` only does what the tape says. The arena holds every value that
-outlives a stage, each at the place that `plan.place` found; a value that only one row stage reads
-lies in the worker's scratch memory.
+This file decides; `tape.pyx` only does what the tape says. Where values lie is in `arena.py`.
 """
 
 from __future__ import annotations
@@ -13,27 +11,40 @@ from typing import Any
 import numpy as np
 
 from golem_core.cpu import dispatch
+from golem_core.cpu.arena import Arena, reads_floats
 from golem_core.cpu.pool import Pool
 from golem_core.cpu.tape import Tape
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.fuse import (
     AttendStage,
+    ExpertStage,
     Product,
     ProductStage,
     RowStage,
+    ScanStage,
     Stage,
     fuse,
     storage,
 )
-from golem_core.graph.graph import COLUMNS, PICKED, Graph, Op, Rope, Tensor, Weight
-from golem_core.graph.plan import Block, place
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program
+from golem_core.graph.graph import (
+    COLUMNS,
+    DRAFTING,
+    PICKED,
+    READING,
+    Graph,
+    Op,
+    Rope,
+    State,
+    Weight,
+)
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 from golem_core.threads import choose
 
 # Formats whose products read quantised columns; the others read floats.
 CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 
-Where = tuple[bool, int, int]  # in the arena, offset, bytes from a row to the next
+# The lanes of a delta net's state that lie together, as kernels/table.pxd has it.
+LANES = 32
 
 
 class CpuProgram(Program):
@@ -44,29 +55,58 @@ class CpuProgram(Program):
         tape: Tape,
         graph: Graph,
         groups: tuple[PageGroup, ...],
-        places: dict[str, tuple[Tensor, int]],
+        states: StateGroup | None,
+        arena: Arena,
     ) -> None:
         assert graph.result is not None
         self.device = "cpu"
         self.tape = tape
         self.width, self.outputs = tape.width, tape.most_outputs
-        self.groups = groups
+        self.groups, self.states = groups, states
         self.vocabulary = graph.result.size
-        self._result = graph.result.name
-        self._places = places
-        tensor, offset = places[self._result]
-        self._logits: np.ndarray = tape.view(offset, self.outputs, tensor.size)
+        self._arena = arena
+        self._logits = self._value(graph.result.name, self.outputs)
+        self.drafts = graph.draft is not None
+        if graph.draft is not None:
+            self._drafted = self._value(graph.draft.name, self.outputs)
 
     def run(self, batch: Batch) -> np.ndarray:
         """See `Program.run`."""
-        self.tape.run(batch.ids, batch.positions, batch.sequence, batch.pages, batch.outputs)
+        self._pass(batch, False)
         return self._logits[: len(batch.outputs)]
+
+    def draft(self, batch: Batch) -> np.ndarray:
+        """See `Program.draft`."""
+        if not self.drafts:
+            return super().draft(batch)
+        self._pass(batch, True)
+        return self._drafted[: len(batch.ids)]
+
+    def _pass(self, batch: Batch, drafting: bool) -> None:
+        self.tape.run(
+            batch.ids,
+            batch.positions,
+            batch.sequence,
+            batch.pages,
+            batch.outputs[:0] if drafting else batch.outputs,
+            batch.states,
+            None if drafting else batch.keeps,
+            drafting,
+        )
+
+    def _value(self, name: str, rows: int) -> np.ndarray:
+        """The first rows of a value, [rows, size], where it lies."""
+        view = self._arena.views[self._arena.shown[name]]
+        _, offset, _ = self._arena.places[view.root]
+        whole: np.ndarray = self.tape.view(offset, rows, view.root.size)
+        return whole[:, view.offset : view.offset + view.size]
 
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """See `Program.trace`; only what `compile` was told to keep is there."""
-        wanted = list(self._places) if names is None else list(names)
+        kept = [name for name, tensor in self._arena.shown.items() if tensor.part == READING]
+        wanted = kept if names is None else list(names)
         for name in wanted:
-            if name not in self._places:
+            if name not in kept:
                 raise BadRequest(
                     f"waypoint {name} was not kept when the program was compiled", "names"
                 )
@@ -74,15 +114,14 @@ class CpuProgram(Program):
         counts = {PICKED: len(batch.outputs)}
         traced = {}
         for name in wanted:
-            tensor, offset = self._places[name]
+            tensor = self._arena.shown[name]
             rows = counts.get(tensor.rows, len(batch.ids))
-            value = self.tape.view(offset, rows, tensor.size).copy()
-            traced[name] = value.reshape(rows, *tensor.shape)
+            traced[name] = self._value(name, rows).copy().reshape(rows, *tensor.shape)
         return traced
 
     def close(self) -> None:
         """See `Program.close`."""
-        self._logits = np.empty((0, 0), np.float32)
+        self._logits = self._drafted = np.empty((0, 0), np.float32)
         self.tape.close()
 
 
@@ -105,7 +144,7 @@ def lower(
         if name not in named:
             raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "keep")
     workers = threads if threads is not None else choose().count
-    return _Lowering(graph, width, outputs, tuple(pages), workers, kv, kept).program()
+    return _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, kept).program()
 
 
 class _Lowering:
@@ -117,37 +156,67 @@ class _Lowering:
         width: int,
         outputs: int,
         pages: tuple[int, ...],
+        states: int,
         workers: int,
         kv: str,
         kept: tuple[str, ...],
     ) -> None:
         assert graph.result is not None
         self.graph, self.kept, self.kv = graph, kept, kv
-        self.rows = {PICKED: outputs}
-        self.width, self.outputs, self.pages = width, outputs, pages
-        self.roots = storage(graph)
+        self.width, self.outputs, self.pages, self.slots = width, outputs, pages, states
+        self.views = storage(graph)
         self.stages = fuse(graph, CODED, kept)
+        self.reading = len(self.stages)  # the stages after these are the drafting pass's
+        self.stages += fuse(graph, CODED, kept, DRAFTING)
         self.ropes = list({op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"})
         self.tape = Tape(Pool(workers), width, outputs, list(pages))
         self.packed: dict[str, tuple[Any, ...]] = {}
 
     def program(self) -> CpuProgram:
         self.pack_weights()
-        places = self.plan()
+        matrices = self.matrices()
+        self.arena = Arena(
+            self.graph, self.stages, self.views, self.width, self.outputs, self.kept, CODED
+        )
+        tiled = max((w.shape[-1] for w in matrices), default=0)
+        self.tape.reserve_arena(
+            self.arena.nbytes, self.arena.scratch, 16 * tiled, scan_scratch(self.graph)
+        )
         for cache in self.graph.caches:
             self.tape.add_cache(cache.group, cache.heads, cache.dim, cache.window, self.kv)
+        sizes = [self.state_size(state) for state in self.graph.states]
+        for size in sizes:
+            self.tape.add_state(size, self.slots)
+        self.write(self.stages[: self.reading])
+        self.tape.begin_drafting()
+        self.write(self.stages[self.reading :])
+        self.tape.finish()
+        states = StateGroup(self.slots, 4 * sum(sizes)) if sizes else None
+        return CpuProgram(self.tape, self.graph, self.page_groups(), states, self.arena)
+
+    def write(self, stages: list[Stage]) -> None:
+        """One pass of the tape."""
         angles = [self.angles(rope) for rope in self.ropes]
-        for stage in self.stages:
+        for stage in stages:
             if isinstance(stage, RowStage):
                 # What every layer turns by is worked out with the first rows of the pass.
                 self.write_rows(stage, angles if stage.rows == COLUMNS else [])
                 angles = [] if stage.rows == COLUMNS else angles
             elif isinstance(stage, ProductStage):
                 self.write_products(stage)
+            elif isinstance(stage, ExpertStage):
+                self.write_experts(stage)
+            elif isinstance(stage, ScanStage):
+                self.write_scan(stage)
             else:
                 self.write_attend(stage)
-        self.tape.finish()
-        return CpuProgram(self.tape, self.graph, self.page_groups(), places)
+
+    def state_size(self, state: State) -> int:
+        """Floats of a state as its kernel lays it out."""
+        if any(op.kind == "delta" and op.attributes["state"] is state for op in self.graph.ops):
+            heads, keys, values = state.shape
+            return heads * keys * -(-values // LANES) * LANES
+        return state.size
 
     def page_groups(self) -> tuple[PageGroup, ...]:
         """What the engine must know of the pages."""
@@ -165,7 +234,7 @@ class _Lowering:
         """Every matrix that a product reads, once."""
         found: dict[str, Weight] = {}
         for stage in self.stages:
-            if isinstance(stage, ProductStage):
+            if isinstance(stage, (ProductStage, ExpertStage)):
                 for product in stage.products:
                     for weight in (product.weight, product.gate):
                         if weight is not None:
@@ -180,7 +249,7 @@ class _Lowering:
         where: list[tuple[Weight, int, int]] = []
         end = 0
         for weight in self.matrices():
-            rows, cols = weight.shape
+            rows, cols = weight.shape[-2:]
             format = format_number(weight)
             panel = dispatch.panel_bytes(format, cols)
             if not dispatch.is_packed(format):
@@ -188,94 +257,20 @@ class _Lowering:
                 continue
             self.packed[weight.name] = (end, None, rows, cols, panel)
             where.append((weight, end, panel))
-            end += -(-(-(-rows // 16) * panel) // 256) * 256
+            end += -(-experts_of(weight) * -(-rows // 16) * panel // 256) * 256
         if end:
             self.tape.reserve_weights(end)
         looked_up = {op.weights[0].name for op in self.graph.ops if op.kind == "embed"}
         for weight, offset, panel in where:
-            rows, cols = weight.shape
-            self.tape.pack(format_number(weight), weight.stored.data, rows, cols, panel, offset)
+            rows, cols = weight.shape[-2:]
+            format, experts = format_number(weight), experts_of(weight)
+            each = len(weight.stored.data) // experts
+            for expert in range(experts):
+                source = weight.stored.data[expert * each : (expert + 1) * each]
+                self.tape.pack(format, source, rows, cols, panel, offset)
+                offset += -(-rows // 16) * panel
             if weight.name not in looked_up:
                 weight.stored.drop_pages()
-
-    # Memory
-
-    def plan(self) -> dict[str, tuple[Tensor, int]]:
-        """Gives every value its place; the waypoints that are kept, and the result, by name."""
-        graph = self.graph
-        first: dict[Tensor, int] = {}
-        last: dict[Tensor, int] = {}
-        codes_first: dict[Tensor, int] = {}
-        codes_last: dict[Tensor, int] = {}
-        inside: set[Tensor] = set()  # read by another stage than the one that wrote it
-        for index, stage in enumerate(self.stages):
-            reads, writes = touched(stage)
-            for tensor in writes:
-                first[self.roots[tensor]] = last[self.roots[tensor]] = index
-            if not isinstance(stage, RowStage):
-                inside.update(self.roots[tensor] for tensor in writes)
-            for tensor in reads:
-                root = self.roots[tensor]
-                last[root] = max(last[root], index)
-                if first[root] != index or isinstance(stage, AttendStage):
-                    inside.add(root)
-            if isinstance(stage, RowStage):
-                for op in stage.ops:
-                    if op.kind == "pick":
-                        inside.add(self.roots[op.inputs[0]])
-                for tensor in stage.quantise:
-                    codes_first[self.roots[tensor]] = codes_last[self.roots[tensor]] = index
-            if isinstance(stage, ProductStage):
-                root = self.roots[stage.x]
-                if root in codes_first:
-                    codes_last[root] = index
-        assert graph.result is not None
-        named = graph.named()
-        for name in (*self.kept, graph.result.name):
-            root = self.roots[named[name]]
-            inside.add(root)
-            last[root] = len(self.stages)
-        blocks: dict[Tensor, Block] = {}
-        for root in inside:
-            blocks[root] = Block(4 * self.most(root.rows) * root.size, first[root], last[root])
-        code_blocks = {
-            root: Block(self.code_bytes(root.size), codes_first[root], codes_last[root])
-            for root in codes_first
-        }
-        turns = {
-            rope: Block(4 * self.width * rope.dims, -1, len(self.stages)) for rope in self.ropes
-        }
-        arena = place([*blocks.values(), *code_blocks.values(), *turns.values()])
-        self.places: dict[Tensor, Where] = {
-            root: (True, block.offset, 4 * root.size) for root, block in blocks.items()
-        }
-        self.codes = {root: (block.offset, root.size) for root, block in code_blocks.items()}
-        self.turns: dict[Rope, Where] = {
-            rope: (True, block.offset, 4 * rope.dims) for rope, block in turns.items()
-        }
-        used = [0] * len(self.stages)  # bytes of scratch, for each stage
-        for root, stage_index in first.items():
-            if root not in inside:
-                self.places[root] = (False, used[stage_index], 0)
-                used[stage_index] += -(-4 * root.size // 64) * 64
-        tiled = max((w.shape[1] for w in self.matrices()), default=0)
-        self.tape.reserve_arena(arena, max(used, default=0), 16 * tiled)
-        return {
-            name: (named[name], self.places[self.roots[named[name]]][1])
-            for name in (*self.kept, graph.result.name)
-        }
-
-    def most(self, rows: str) -> int:
-        return self.rows.get(rows, self.width)
-
-    def code_bytes(self, cols: int) -> int:
-        """Codes, scales, sums and halves of every row, as `Tape.columns` lays them."""
-        rows = max(self.width, self.outputs)
-        parts = (rows * cols, rows * cols // 8, rows * cols // 8, rows * cols // 4)
-        return sum(-(-part // 64) * 64 for part in parts)
-
-    def place_of(self, tensor: Tensor) -> Where:
-        return self.places[self.roots[tensor]]
 
     # Writing the tape
 
@@ -283,9 +278,10 @@ class _Lowering:
         turns = np.ascontiguousarray(rope.frequencies(), dtype=np.float64)
         return {
             "kind": "angles",
-            "out": self.turns[rope],
+            "out": self.arena.turns[rope],
             "half": rope.dims // 2,
             "turns": turns,
+            "value": rope.magnitude,
         }
 
     def write_rows(self, stage: RowStage, before: list[dict[str, Any]]) -> None:
@@ -294,9 +290,9 @@ class _Lowering:
             ops.append(
                 {
                     "kind": "quantise",
-                    "a": self.place_of(tensor),
+                    "a": self.arena.place_of(tensor),
                     "size": tensor.size,
-                    "codes": self.codes[self.roots[tensor]],
+                    "codes": self.arena.codes[self.views[tensor]],
                 }
             )
         self.tape.add_rows(stage.rows == PICKED, ops)
@@ -306,9 +302,9 @@ class _Lowering:
         shape = op.inputs[0].shape if op.inputs else ()
         made: dict[str, Any] = {"kind": op.kind}
         for key, tensor in zip("ab", op.inputs, strict=False):
-            made[key] = self.place_of(tensor)
+            made[key] = self.arena.place_of(tensor)
         if op.output is not None:
-            made["out"] = self.place_of(op.output)
+            made["out"] = self.arena.place_of(op.output)
             made["size"] = op.output.size
         attributes = op.attributes
         if op.kind == "embed":
@@ -329,30 +325,83 @@ class _Lowering:
             made["heads"], made["dim"] = shape
             made["half"] = attributes["rope"].dims // 2
             made["layout"] = attributes["rope"].layout
-            made["b"] = self.turns[attributes["rope"]]
+            made["b"] = self.arena.turns[attributes["rope"]]
         elif op.kind == "store":
             made["cache"] = attributes["cache"].index
         elif op.kind == "scale":
-            made["value"] = attributes["factor"]
+            weights = op.weights
+            made["value"] = float(weights[0].floats()[0]) if weights else attributes["factor"]
         elif op.kind == "softcap":
             made["value"] = attributes["cap"]
-        elif op.kind == "glu":
+        elif op.kind in ("glu", "activate"):
             made["act"] = attributes["act"]
+            made["single"] = op.kind == "glu" and op.inputs[0].shape != op.inputs[1].shape
+        elif op.kind == "concat":
+            made["heads"] = op.inputs[0].size // shape[-1]
+            made["dim"], made["count"] = shape[-1], op.inputs[1].shape[-1]
+        elif op.kind == "slice":
+            made["heads"], made["dim"] = op.inputs[0].size // shape[-1], shape[-1]
+            made["start"], made["count"] = attributes["start"], op.output.shape[-1]  # type: ignore[union-attr]
+        elif op.kind == "decay":
+            made["vector"], made["bias"] = (w.floats() for w in op.weights)
+        elif op.kind == "route":
+            made["dim"], made["heads"] = shape[0], attributes["used"]
+        elif op.kind == "combine":
+            made["heads"], made["dim"] = shape
+            made["vector"] = op.weights[0].floats() if op.weights else None
+        elif op.kind == "recall":
+            made["state"] = attributes["state"].index
         return made
 
     def write_products(self, stage: ProductStage) -> None:
-        x = self.place_of(stage.x)
-        codes = self.codes.get(self.roots[stage.x])
+        x = self.arena.place_of(stage.x)
+        codes = self.arena.codes.get(self.views[stage.x])
         jobs = [self.job(product) for product in stage.products]
         self.tape.add_product(stage.rows == PICKED, x if x[0] else None, codes, stage.x.size, jobs)
+
+    def write_experts(self, stage: ExpertStage) -> None:
+        """Rows sorted by expert, put beside each other, and multiplied."""
+        experts = stage.products[0].weight.shape[0]
+        used, cols = stage.routing.shape[1], stage.x.shape[-1]
+        routing = self.arena.place_of(stage.routing)
+        if stage.sorts:
+            self.tape.add_sort(routing, used, experts)
+        codes = self.arena.codes.get(self.views[stage.x])
+        coded = any(p.weight.stored.format.name in CODED for p in stage.products)
+        self.tape.add_experts(
+            used,
+            experts,
+            self.arena.place_of(stage.x) if stage.each or reads_floats(stage, CODED) else None,
+            codes if coded and not stage.each else None,
+            (self.arena.spreads[stage], cols, max(self.width, self.outputs) * used),
+            coded,
+            reads_floats(stage, CODED),
+            stage.each,
+            [self.job(product) for product in stage.products],
+        )
+
+    def write_scan(self, stage: ScanStage) -> None:
+        op = stage.op
+        assert op.output is not None
+        state = op.attributes["state"].index
+        inputs = [self.arena.place_of(tensor) for tensor in op.inputs]
+        out = self.arena.place_of(op.output)
+        if op.kind == "conv":
+            taps = np.ascontiguousarray(op.weights[0].floats().T)
+            self.tape.add_conv(state, inputs[0], out, taps)
+        elif op.kind == "delta":
+            (key_heads, keys), (heads, values) = op.inputs[0].shape, op.output.shape
+            self.tape.add_delta(state, inputs, out, key_heads, keys, heads, values)
+        else:
+            self.tape.add_previous(state, inputs[0], out, op.output.size)
 
     def job(self, product: Product) -> dict[str, Any]:
         return {
             "format": format_number(product.weight),
             "weight": self.packed[product.weight.name],
             "bias": product.bias.floats() if product.bias else None,
-            "residual": self.place_of(product.residual) if product.residual else None,
-            "out": self.place_of(product.out),
+            "residual": self.arena.place_of(product.residual) if product.residual else None,
+            "out": self.arena.place_of(product.out),
             "gate": self.packed[product.gate.name] if product.gate else None,
             "gate_bias": product.gate_bias.floats() if product.gate_bias else None,
             "act": product.act,
@@ -363,26 +412,28 @@ class _Lowering:
         assert op.output is not None
         self.tape.add_attend(
             cache.index,
-            self.place_of(op.inputs[0]),
-            self.place_of(op.output),
+            self.arena.place_of(op.inputs[0]),
+            self.arena.place_of(op.output),
             op.inputs[0].shape[0],
             op.attributes["scale"],
             op.attributes["softcap"],
         )
 
 
-def touched(stage: Stage) -> tuple[list[Tensor], list[Tensor]]:
-    """The values that a stage reads and writes; a product that reads codes does not read floats."""
-    if isinstance(stage, RowStage):
-        reads = [t for op in stage.ops for t in op.inputs] + stage.quantise
-        return reads, [op.output for op in stage.ops if op.output is not None]
-    if isinstance(stage, AttendStage):
-        assert stage.op.output is not None
-        return list(stage.op.inputs), [stage.op.output]
-    reads = [p.residual for p in stage.products if p.residual is not None]
-    if any(p.weight.stored.format.name not in CODED for p in stage.products):
-        reads.append(stage.x)
-    return reads, [p.out for p in stage.products]
+def scan_scratch(graph: Graph) -> int:
+    """Floats that a scan keeps by a worker: a block of a state, the past of a convolution."""
+    needed = [0]
+    for op in graph.ops:
+        if op.kind == "delta":
+            needed.append(op.attributes["state"].shape[1] * LANES)
+        elif op.kind == "conv":
+            needed.append(op.attributes["state"].size)
+    return max(needed)
+
+
+def experts_of(weight: Weight) -> int:
+    """How many matrices a weight has: one, or one an expert."""
+    return weight.shape[0] if len(weight.shape) == 3 else 1
 
 
 def format_number(weight: Weight) -> int:

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 SCRATCH: Final[int]
 ROWS: Final[int]
+LANES: Final[int]
 
 Floats32 = NDArray[np.float32]
 Ints32 = NDArray[np.int32]
@@ -20,6 +21,18 @@ class Floats:
     def glu(self, act: str, gate: Floats32, up: Floats32 | None, out: Floats32) -> None: ...
     def binary(self, name: str, a: Floats32, b: Floats32, out: Floats32) -> None: ...
     def scalar(self, name: str, a: Floats32, c: float, out: Floats32) -> None: ...
+    def axpy(self, a: Floats32, c: float, out: Floats32) -> None: ...
+    def conv(self, x: Floats32, weight: Floats32, before: Floats32, out: Floats32) -> None: ...
+    def delta(
+        self,
+        state: Floats32,
+        q: Floats32,
+        k: Floats32,
+        v: Floats32,
+        decay: Floats32,
+        beta: Floats32,
+        out: Floats32,
+    ) -> None: ...
     def rope(self, name: str, x: Floats32, cos: Floats32, sin: Floats32, out: Floats32) -> None: ...
     def store(
         self,

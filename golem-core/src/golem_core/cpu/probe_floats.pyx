@@ -7,11 +7,12 @@ from importlib import import_module
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 
-from golem_core.cpu.kernels.table cimport ATTEND_ROWS, ATTEND_SCRATCH, Attend, Binary, Glu
-from golem_core.cpu.kernels.table cimport Kernels, Rope, Scalar, Store, View
+from golem_core.cpu.kernels.table cimport ATTEND_ROWS, ATTEND_SCRATCH, Attend, Binary
+from golem_core.cpu.kernels.table cimport DELTA_LANES, Glu, Kernels, Rope, Scalar, Store, View
 
 SCRATCH = ATTEND_SCRATCH
 ROWS = ATTEND_ROWS
+LANES = DELTA_LANES
 
 
 cdef class Floats:
@@ -35,12 +36,14 @@ cdef class Floats:
         self.k.rms_norm(&x[0], pointer(weight), x.shape[0], eps, &out[0])
 
     def glu(self, str act, const float[::1] gate, up, float[::1] out):
-        """act is silu, gelu_tanh or gelu_erf; gate, up (or None) and out are [n] float32."""
+        """act is silu, gelu_tanh, gelu_erf or sigmoid; gate, up (or None) and out are [n] float32."""
         cdef Glu f = self.k.silu
         if act == "gelu_tanh":
             f = self.k.gelu_tanh
         elif act == "gelu_erf":
             f = self.k.gelu_erf
+        elif act == "sigmoid":
+            f = self.k.sigmoid
         f(&gate[0], pointer(up), gate.shape[0], &out[0])
 
     def binary(self, str name, const float[::1] a, const float[::1] b, float[::1] out):
@@ -52,6 +55,25 @@ cdef class Floats:
         """name is scale or softcap; a and out are [n] float32."""
         cdef Scalar f = self.k.scale if name == "scale" else self.k.softcap
         f(&a[0], c, a.shape[0], &out[0])
+
+    def axpy(self, const float[::1] a, float c, float[::1] out):
+        """a and out are [n] float32; a * c is added to out."""
+        self.k.axpy(&a[0], c, a.shape[0], &out[0])
+
+    def conv(self, const float[:, ::1] x, const float[:, ::1] weight, const float[:, ::1] before,
+             float[:, ::1] out):
+        """x and out are [rows, channels], weight [taps, channels], before [taps - 1, channels]."""
+        self.k.conv(&x[0, 0], x.shape[1], &weight[0, 0], weight.shape[1], weight.shape[0],
+                    x.shape[1], &before[0, 0], before.shape[1], x.shape[0], &out[0, 0],
+                    out.shape[1])
+
+    def delta(self, float[:, ::1] state, const float[:, ::1] q, const float[:, ::1] k,
+              const float[:, ::1] v, const float[::1] decay, const float[::1] beta,
+              float[:, ::1] out):
+        """state is [dk, LANES], q and k [rows, dk], v and out [rows, lanes], all float32."""
+        self.k.delta(&state[0, 0], state.shape[0], v.shape[1], &q[0, 0], q.shape[1], &k[0, 0],
+                     k.shape[1], &v[0, 0], v.shape[1], &decay[0], 1, &beta[0], 1, q.shape[0],
+                     &out[0, 0], out.shape[1])
 
     def rope(self, str name, const float[::1] x, const float[::1] cos, const float[::1] sin,
              float[::1] out):

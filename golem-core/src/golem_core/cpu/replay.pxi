@@ -18,6 +18,12 @@ cdef enum:
     ROWS = 0
     PRODUCT = 1
     ATTEND = 2
+    SORT = 3                # rows by expert
+    SPREAD = 4              # what the experts read, in this order
+    EXPERTS = 5
+    CONV = 6
+    DELTA = 7
+    PREVIOUS = 8
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
@@ -25,10 +31,11 @@ cdef enum:
     TILE_COLUMNS = 128      # most columns of a tile
     TILE_PANELS = 4         # panels of 16 rows of a wide tile
     NARROW_PANELS = 32      # most panels of a narrow one
+    CHANNELS = 256          # of a convolution that a worker takes at a time
 
 
 cdef struct Run:
-    # Successive columns of one sequence: what one call of an attention kernel takes.
+    # Successive columns of one sequence: a part that an attention kernel takes, or all of them.
     int first
     int rows
     int sequence
@@ -44,7 +51,19 @@ cdef struct Pass:
     const int* outputs
     const int* tables[16]
     Py_ssize_t table_width[16]
+    const int* states           # [sequences]; NULL where nothing is carried
+    const int* keeps            # [n]; NULL: nothing is kept
     int runs
+    int spans
+
+
+cdef struct Mixture:
+    # The rows of a pass sorted by expert; pair p is the p % used-th expert of row p / used.
+    int* order                  # pairs by expert
+    int* begin                  # [experts + 1]: where each expert's pairs begin
+    int* active                 # the experts that have pairs
+    int count                   # of these
+    int most                    # pairs of the one that has most
 
 
 # Everything that the workers of a tape see.
@@ -53,7 +72,12 @@ cdef struct Code:
     Stage* stages
     atomic_int* counters    # for each stage: how much of it has been taken
     int stage_count
-    Run* runs
+    int drafting            # the first stage of the drafting pass
+    int first               # stages of the pass that is going on
+    int end
+    Run* runs               # of at most ATTEND_ROWS columns
+    Run* spans              # a sequence's columns as they stand together
+    Mixture mixture
     char* scratch
     size_t scratch_bytes    # of one worker
     Py_ssize_t tile_floats  # at the start of a worker's scratch: two tiles of a product
@@ -81,8 +105,8 @@ cdef void walk(void* argument, int worker, int workers) noexcept nogil:
     """
     cdef Code* code = <Code*>argument
     cdef char* scratch = code.scratch + worker * code.scratch_bytes
-    cdef int s = 0, after
-    while s < code.stage_count:
+    cdef int s = code.first, after
+    while s < code.end:
         after = s + 1
         if single(code, s):
             # Only at the beginning: elsewhere the stage before has taken it along.
@@ -90,15 +114,17 @@ cdef void walk(void* argument, int worker, int workers) noexcept nogil:
         else:
             walk_stage(code, s, worker, workers, scratch)
         s = after
-        while s < code.stage_count and single(code, s):
+        while s < code.end and single(code, s):
             s += 1
         meet(code, after, s, worker, workers, scratch)
 
 
 cdef inline bint single(Code* code, int s) noexcept nogil:
-    """Whether a stage is of rows and has one at most."""
+    """Whether a stage is of rows and has one at most, or is for one worker anyway."""
     cdef Stage* stage = &code.stages[s]
-    return stage.kind == ROWS and (code.now.m if stage.picked else code.now.n) <= 1
+    if stage.kind == ROWS:
+        return (code.now.m if stage.picked else code.now.n) <= 1
+    return stage.kind == SORT or (stage.kind == SPREAD and code.now.n <= 1)
 
 
 cdef inline void meet(Code* code, int first, int end, int worker, int workers,
@@ -122,8 +148,16 @@ cdef inline void walk_stage(Code* code, int s, int worker, int workers,
         walk_rows(code, stage, &code.counters[s], scratch)
     elif stage.kind == PRODUCT:
         walk_product(code, stage, &code.counters[s], scratch, workers)
-    else:
+    elif stage.kind == ATTEND:
         walk_attend(code, stage, &code.counters[s], scratch, workers)
+    elif stage.kind == SORT:
+        sort_rows(code, stage)
+    elif stage.kind == SPREAD:
+        walk_spread(code, stage, &code.counters[s])
+    elif stage.kind == EXPERTS:
+        walk_experts(code, stage, &code.counters[s], scratch, workers)
+    else:
+        walk_scan(code, stage, &code.counters[s], <float*>scratch)
     if times != NULL:
         times[1] = now()
 
@@ -153,6 +187,7 @@ cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
     cdef Py_ssize_t i, blocks
     cdef View view
     cdef double angle
+    cdef float value
     if op.kind == NORM:
         for i in range(op.heads):
             k.rms_norm(a + i * op.dim, op.vector, op.dim, op.value, out + i * op.dim)
@@ -173,6 +208,27 @@ cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
         k.add(a, b, op.size, out)
     elif op.kind == GLU:
         op.act(a, b, op.size, out)
+    elif op.kind == ACTIVATE:
+        op.act(a, NULL, op.size, out)
+    elif op.kind == GATE:
+        op.act(a, NULL, 1, &value)
+        k.scale(b, value, op.size, out)
+    elif op.kind == CONCAT:
+        for i in range(op.heads):
+            memcpy(out + i * (op.dim + op.count), a + i * op.dim, 4 * op.dim)
+            memcpy(out + i * (op.dim + op.count) + op.dim, b + i * op.count, 4 * op.count)
+    elif op.kind == SLICE:
+        for i in range(op.heads):
+            memcpy(out + i * op.count, a + i * op.dim + op.start, 4 * op.count)
+    elif op.kind == DECAY:
+        for i in range(op.size):
+            out[i] = <float>exp(op.vector[i] * softplus(a[i] + op.bias[i]))
+    elif op.kind == ROUTE:
+        choose(a, op.dim, op.heads, out)
+    elif op.kind == COMBINE:
+        combine(a, b, op.vector, op.heads, op.dim, out)
+    elif op.kind == RECALL:
+        recall(op.state, p.states[p.sequence[row]], out)
     elif op.kind == EMBED:
         op.dequantise(op.table + p.ids[row] * op.row_bytes, op.size, out)
     elif op.kind == PICK:
@@ -186,8 +242,8 @@ cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
     elif op.kind == ANGLES:
         for i in range(op.half):
             angle = p.positions[row] * op.turns[i]
-            out[i] = <float>cos(angle)
-            out[op.half + i] = <float>sin(angle)
+            out[i] = <float>(op.value * cos(angle))
+            out[op.half + i] = <float>(op.value * sin(angle))
 
 
 cdef inline void see(Kept* cache, Pass* p, int sequence, View* view) noexcept nogil:
@@ -267,12 +323,16 @@ cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scra
             return
         first = unit // chunks * block
         width = min(block, columns - first)
-        tile(code, stage, job, unit % chunks * chunk, chunk, first, width, scratch)
+        tile(code, &stage.x, job, unit % chunks * chunk, chunk, first, width, NULL, scratch)
 
 
-cdef void tile(Code* code, Stage* stage, Job* job, Py_ssize_t panel, Py_ssize_t chunk,
-               Py_ssize_t column, Py_ssize_t columns, char* scratch) noexcept nogil:
-    """One tile of a product, finished: bias, gate, residual."""
+cdef void tile(Code* code, const Columns* x, Job* job, Py_ssize_t panel, Py_ssize_t chunk,
+               Py_ssize_t column, Py_ssize_t columns, const int* places,
+               char* scratch) noexcept nogil:
+    """One tile of a product, finished: bias, gate, residual.
+
+    Column c's result is row c of what is written, or row places[c].
+    """
     cdef const Kernels* k = kernels()
     cdef float* values = <float*>scratch
     cdef float* gates = values + code.tile_floats // 2
@@ -284,12 +344,12 @@ cdef void tile(Code* code, Stage* stage, Job* job, Py_ssize_t panel, Py_ssize_t 
     cdef Py_ssize_t c
     cdef float* y
     cdef float* out
-    job.product(&job.weight, panel, panels, &stage.x, column, columns, values, stride, spare)
+    job.product(&job.weight, panel, panels, x, column, columns, values, stride, spare)
     if job.gate.data != NULL:
-        job.product(&job.gate, panel, panels, &stage.x, column, columns, gates, stride, spare)
+        job.product(&job.gate, panel, panels, x, column, columns, gates, stride, spare)
     for c in range(columns):
         y = values + c * stride
-        out = <float*>at(&job.out, column + c, NULL) + row
+        out = <float*>at(&job.out, places[column + c] if places != NULL else column + c, NULL) + row
         if job.bias != NULL:
             k.add(y, job.bias + row, rows, y)
         if job.gate.data != NULL:

@@ -14,6 +14,7 @@ cdef struct Operand:
 # What a row operation does; tape.pyx has one line for each.
 cdef enum:
     ANGLES, EMBED, NORM, ROPE, STORE, ADD, MUL, SCALE, GLU, SOFTCAP, PICK, QUANTISE
+    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL
 
 cdef struct RowOp:
     int kind
@@ -21,11 +22,14 @@ cdef struct RowOp:
     Operand b
     Operand out
     Py_ssize_t size             # elements of a row
-    Py_ssize_t heads            # norm and rope: so many pieces
+    Py_ssize_t heads            # so many pieces; of a mixture: the experts that are asked
     Py_ssize_t dim              # of so many elements
     Py_ssize_t half             # rope: pairs that turn
-    float value                 # epsilon, factor or cap
-    const float* vector         # norm: weight or NULL
+    Py_ssize_t start            # slice: the first element of each piece,
+    Py_ssize_t count            # and how many; concat: elements of each of b's pieces
+    float value                 # epsilon, factor, cap or magnitude
+    const float* vector         # norm: weight or NULL; decay: a; combine: scales or NULL
+    const float* bias           # decay
     const double* turns         # angles: radians a position, [half]
     const unsigned char* table  # embed: the file's rows
     Py_ssize_t row_bytes
@@ -33,7 +37,14 @@ cdef struct RowOp:
     Glu act
     Rope rope
     Kept* cache
+    Carried* state              # recall
     Columns codes               # quantise: where to
+
+# One state, for every slot.
+cdef struct Carried:
+    float* slots
+    Py_ssize_t size             # floats from one slot to the next
+    size_t nbytes               # of all slots
 
 # The pages of one layer, for all sequences.
 cdef struct Kept:
@@ -55,6 +66,8 @@ cdef struct Job:
     Product product
     Packed weight
     Packed gate                 # data NULL: no gate
+    Py_ssize_t expert           # bytes from one expert's matrix to the next
+    Py_ssize_t gate_expert
     const float* bias
     const float* gate_bias
     Operand residual            # base NULL: none
@@ -62,7 +75,7 @@ cdef struct Job:
     Glu act
 
 cdef struct Stage:
-    int kind                    # 0 rows, 1 product, 2 attend
+    int kind                    # of those in replay.pxi
     int picked                  # rows are those of the logits, not the columns
     int count                   # of ops or jobs
     RowOp* ops
@@ -76,3 +89,21 @@ cdef struct Stage:
     Py_ssize_t query_heads
     float scale
     float softcap
+    # a mixture: rows sorted by `routing`, `x` beside each other, then products with these
+    Operand routing
+    int used
+    int experts
+    int coded
+    int floating
+    int each                    # every expert of a row reads a row of its own
+    Operand source              # the rows' floats
+    Columns codes               # the rows' codes, where they are not `each`
+    # a scan: conv reads in[0], delta q, k, v, decay, beta
+    Carried* state
+    Operand inputs[5]
+    const float* taps           # conv: [past + 1, channels]
+    Py_ssize_t past
+    Py_ssize_t heads            # delta: value heads,
+    Py_ssize_t key_heads
+    Py_ssize_t keys             # elements of a key head,
+    Py_ssize_t size             # of a value head; of a row of conv and previous

@@ -16,17 +16,46 @@ class Tape:
     def pack(
         self, format: int, source: np.ndarray, rows: int, cols: int, panel: int, offset: int
     ) -> None: ...
-    def reserve_arena(self, nbytes: int, row_scratch: int, product_scratch: int) -> None: ...
+    def reserve_arena(
+        self, nbytes: int, row_scratch: int, product_scratch: int, scan_scratch: int
+    ) -> None: ...
     def add_cache(self, group: int, heads: int, dim: int, window: int | None, kv: str) -> int: ...
     def add_rows(self, picked: bool, ops: list[dict[str, Any]]) -> None: ...
     def add_product(
         self,
         picked: bool,
         x: Where | None,
-        codes: tuple[int, int] | None,
+        codes: tuple[int, int, int] | None,
         cols: int,
         jobs: list[dict[str, Any]],
     ) -> None: ...
+    def add_state(self, size: int, slots: int) -> int: ...
+    def add_sort(self, routing: Where, used: int, experts: int) -> None: ...
+    def add_experts(
+        self,
+        used: int,
+        experts: int,
+        source: Where | None,
+        codes: tuple[int, int, int] | None,
+        room: tuple[int, int, int],
+        coded: bool,
+        floating: bool,
+        each: bool,
+        jobs: list[dict[str, Any]],
+    ) -> None: ...
+    def add_conv(self, state: int, x: Where, out: Where, taps: np.ndarray) -> None: ...
+    def add_delta(
+        self,
+        state: int,
+        inputs: list[Where],
+        out: Where,
+        key_heads: int,
+        keys: int,
+        heads: int,
+        size: int,
+    ) -> None: ...
+    def add_previous(self, state: int, x: Where, out: Where, size: int) -> None: ...
+    def begin_drafting(self) -> None: ...
     def add_attend(
         self,
         cache: int,
@@ -45,6 +74,9 @@ class Tape:
         sequence: np.ndarray,
         tables: Sequence[np.ndarray],
         outputs: np.ndarray,
+        states: np.ndarray | None,
+        keeps: np.ndarray | None,
+        drafting: bool,
     ) -> None: ...
     def time_stages(self) -> np.ndarray: ...
     def close(self) -> None: ...

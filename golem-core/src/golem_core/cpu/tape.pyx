@@ -6,19 +6,21 @@ it is used up, and meet at a barrier. Nothing is allocated and no Python runs in
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
-from libc.math cimport cos, sin
+from libc.math cimport cos, exp, log1p, sin
 from libc.string cimport memcpy, memset
 
 import numpy as np
 
 from golem_core.cpu.dispatch cimport kernels
 from golem_core.cpu.kernels.table cimport (
-    ATTEND_ROWS, ATTEND_SCRATCH, PAGE, Attend, Columns, Glu, Kernels, Pack, Packed, Product, Rope,
-    View,
+    ATTEND_ROWS, ATTEND_SCRATCH, DELTA_LANES, PAGE, Attend, Columns, Glu, Kernels, Pack, Packed,
+    Product, Rope, View,
 )
 from golem_core.cpu.pool cimport Pool, Shared, arrive, proceed
 
 include "replay.pxi"
+include "mixture.pxi"
+include "scan.pxi"
 include "memory.pxi"
 
 
@@ -33,6 +35,11 @@ cdef class Tape:
     cdef Code code
     cdef Kept** caches
     cdef int cache_count
+    cdef Carried** states
+    cdef int state_count
+    cdef int slots              # of each state
+    cdef int most_pairs         # rows and experts of a mixture at most
+    cdef int most_experts
     cdef char* arena
     cdef size_t arena_bytes
     cdef char* weights
@@ -53,8 +60,9 @@ cdef class Tape:
         self.groups = len(group_pages)
         self.alive = []
         self.vocabulary_rows = 2**31 - 1
-        self.code.runs = <Run*>PyMem_Calloc(width, sizeof(Run))
-        if self.code.runs == NULL:
+        self.code.runs = <Run*>PyMem_Calloc(max(width, outputs), sizeof(Run))
+        self.code.spans = <Run*>PyMem_Calloc(max(width, outputs), sizeof(Run))
+        if self.code.runs == NULL or self.code.spans == NULL:
             raise MemoryError()
 
     # Writing
@@ -84,20 +92,22 @@ cdef class Tape:
         with nogil:
             self.pool.run(pack_some, &job)
 
-    def reserve_arena(self, size_t nbytes, size_t row_scratch, size_t product_scratch):
+    def reserve_arena(self, size_t nbytes, size_t row_scratch, size_t product_scratch,
+                      size_t scan_scratch):
         """Room for the values, and for every worker what its stages need for themselves.
 
         row_scratch      bytes of the values that live in one row stage only
         product_scratch  floats that the products of dequantised tiles need
+        scan_scratch     floats of the part of a state that a worker has in hand
         """
         cdef Py_ssize_t tile = 16 * max(TILE_PANELS * TILE_COLUMNS, NARROW_PANELS * NARROW)
-        self.arena = <char*>reserve(max(nbytes, 64))
-        self.arena_bytes = max(nbytes, 64)
+        cdef size_t products, attends = 4 * ATTEND_SCRATCH
+        self.arena_bytes = max(nbytes, <size_t>64)
+        self.arena = <char*>reserve(self.arena_bytes)
         madvise(self.arena, self.arena_bytes, MADV_HUGEPAGE)
         self.code.tile_floats = 2 * tile
-        self.code.scratch_bytes = max(
-            row_scratch, 4 * max(self.code.tile_floats + product_scratch, <size_t>ATTEND_SCRATCH)
-        )
+        products = 4 * (<size_t>self.code.tile_floats + product_scratch)
+        self.code.scratch_bytes = max(max(row_scratch, 4 * scan_scratch), max(products, attends))
         self.code.scratch_bytes = (self.code.scratch_bytes + 4095) // 4096 * 4096
         self.code.scratch = <char*>reserve(self.code.scratch_bytes * self.pool.workers)
 
@@ -131,6 +141,25 @@ cdef class Tape:
         kept.values = <char*>reserve(kept.value_bytes)
         return self.cache_count - 1
 
+    def add_state(self, Py_ssize_t size, int slots):
+        """Room for `slots` states of `size` floats. Gives its number."""
+        cdef Carried* state = <Carried*>PyMem_Calloc(1, sizeof(Carried))
+        cdef Carried** states
+        if state == NULL:
+            raise MemoryError()
+        states = <Carried**>PyMem_Realloc(self.states, (self.state_count + 1) * sizeof(Carried*))
+        if states == NULL:
+            PyMem_Free(state)
+            raise MemoryError()
+        self.states = states
+        self.states[self.state_count] = state
+        self.state_count += 1
+        self.slots = slots
+        state.size = size
+        state.nbytes = max(64, 4 * size * slots)
+        state.slots = <float*>reserve(state.nbytes)
+        return self.state_count - 1
+
     cdef Stage* add_stage(self, int kind, bint picked, int count) except NULL:
         cdef Stage* stages = <Stage*>PyMem_Realloc(
             self.code.stages, (self.code.stage_count + 1) * sizeof(Stage))
@@ -145,7 +174,7 @@ cdef class Tape:
         stage.picked = picked
         if kind == ROWS:
             stage.ops = <RowOp*>PyMem_Calloc(count, sizeof(RowOp))
-        elif kind == PRODUCT:
+        elif kind in (PRODUCT, EXPERTS):
             stage.jobs = <Job*>PyMem_Calloc(count, sizeof(Job))
         return stage
 
@@ -168,9 +197,9 @@ cdef class Tape:
         return &view[0]
 
     cdef Columns columns(self, tuple x):
-        """The layout of a quantised input, (offset, cols), in the arena."""
+        """The layout of a quantised input, (offset, cols, rows), in the arena."""
         cdef Columns made
-        cdef Py_ssize_t offset = x[0], cols = x[1], rows = max(self.width, self.most_outputs)
+        cdef Py_ssize_t offset = x[0], cols = x[1], rows = x[2]
         memset(&made, 0, sizeof(Columns))
         made.codes = <const signed char*>(self.arena + offset)
         offset += (rows * cols + 63) // 64 * 64
@@ -198,6 +227,8 @@ cdef class Tape:
             op.heads = given.get("heads", 1)
             op.dim = given.get("dim", op.size)
             op.half = given.get("half", 0)
+            op.start = given.get("start", 0)
+            op.count = given.get("count", 0)
             op.value = given.get("value", 0.0)
             if kind == "angles":
                 op.kind = ANGLES
@@ -230,8 +261,27 @@ cdef class Tape:
             elif kind == "scale":
                 op.kind = SCALE
             elif kind == "glu":
-                op.kind = GLU
+                op.kind = GATE if given["single"] else GLU
                 op.act = self.act(given["act"])
+            elif kind == "activate":
+                op.kind = ACTIVATE
+                op.act = self.act(given["act"])
+            elif kind == "slice":
+                op.kind = SLICE
+            elif kind == "concat":
+                op.kind = CONCAT
+            elif kind == "decay":
+                op.kind = DECAY
+                op.vector = self.floats(given["vector"])
+                op.bias = self.floats(given["bias"])
+            elif kind == "route":
+                op.kind = ROUTE
+            elif kind == "combine":
+                op.kind = COMBINE
+                op.vector = self.floats(given["vector"])
+            elif kind == "recall":
+                op.kind = RECALL
+                op.state = self.states[<int>given["state"]]
             elif kind == "softcap":
                 op.kind = SOFTCAP
             elif kind == "pick":
@@ -251,6 +301,8 @@ cdef class Tape:
             return table.gelu_tanh
         if name == "gelu_erf":
             return table.gelu_erf
+        if name == "sigmoid":
+            return table.sigmoid
         raise ValueError(f"no activation {name!r}")
 
     cdef Packed packed(self, tuple weight):
@@ -270,10 +322,8 @@ cdef class Tape:
 
     def add_product(self, bint picked, x, codes, Py_ssize_t cols, list jobs):
         """A stage of products with the columns at `x` (floats) and `codes` (None: no codes)."""
-        cdef const Kernels* table = kernels()
         cdef Stage* stage = self.add_stage(PRODUCT, picked, len(jobs))
         cdef Operand floats
-        cdef Job* job
         if codes is not None:
             stage.x = self.columns(codes)
         if x is not None:
@@ -281,6 +331,11 @@ cdef class Tape:
             stage.x.floats = <const float*>floats.base
             stage.x.stride = floats.stride // 4
         stage.cols = cols
+        self.add_jobs(stage, jobs)
+
+    cdef int add_jobs(self, Stage* stage, list jobs) except -1:
+        cdef const Kernels* table = kernels()
+        cdef Job* job
         for given in jobs:
             job = &stage.jobs[stage.count]
             job.product = table.product[<int>given["format"]]
@@ -296,6 +351,91 @@ cdef class Tape:
                 job.gate_bias = self.floats(given["gate_bias"])
                 job.act = self.act(given["act"])
             stage.count += 1
+        return 0
+
+    def add_sort(self, tuple routing, int used, int experts):
+        """The rows of a pass by the experts that they have chosen."""
+        cdef Stage* stage = self.add_stage(SORT, False, 0)
+        stage.routing = self.operand(routing)
+        stage.used = used
+        stage.experts = experts
+        self.most_pairs = max(self.most_pairs, used * max(self.width, self.most_outputs))
+        self.most_experts = max(self.most_experts, experts)
+
+    def add_experts(self, int used, int experts, source, codes, tuple room, bint coded,
+                    bint floating, bint each, list jobs):
+        """What sorted rows read, put beside each other, and the products with it.
+
+        source    the rows' floats, and with `each` those of every expert of a row
+        codes     the rows' codes, where the experts read the row itself and some read codes
+        room      where sorted columns lie: (offset, cols, pairs), floats behind the codes
+        coded     whether products read codes; floating: whether some read floats
+        """
+        cdef Stage* stage = self.add_stage(SPREAD, False, 0)
+        cdef Columns x
+        cdef Py_ssize_t offset = room[0], cols = room[1], pairs = room[2]
+        cdef Job* job
+        cdef int j
+        stage.used = used
+        stage.experts = experts
+        stage.cols = cols
+        stage.coded = coded
+        stage.floating = floating
+        stage.each = each
+        if source is not None:
+            stage.source = self.operand(source)
+        if codes is not None:
+            stage.codes = self.columns(codes)
+        x = self.columns(room)
+        if floating:
+            offset = <const char*>(x.halves + pairs * (cols // 16)) - self.arena
+            x.floats = <const float*>(self.arena + (offset + 63) // 64 * 64)
+            x.stride = cols
+        stage.x = x
+        stage = self.add_stage(EXPERTS, False, len(jobs))
+        stage.x = x
+        stage.used = used
+        stage.cols = cols
+        self.add_jobs(stage, jobs)
+        for j in range(stage.count):
+            job = &stage.jobs[j]
+            job.out.stride //= used  # every pair has its own row
+            job.expert = self.expert_bytes(jobs[j]["weight"], experts)
+            if job.gate.data != NULL:
+                job.gate_expert = self.expert_bytes(jobs[j]["gate"], experts)
+
+    cdef Py_ssize_t expert_bytes(self, tuple weight, int experts) except -1:
+        """From one expert's matrix to the next, packed or as in the file."""
+        if weight[0] is None:
+            return len(weight[1]) // experts
+        return (weight[2] + 15) // 16 * weight[4]
+
+    def add_conv(self, int state, tuple x, tuple out, taps):
+        """A convolution with `taps` [taps, channels]."""
+        cdef Stage* stage = self.add_stage(CONV, False, 0)
+        stage.state = self.states[state]
+        stage.inputs[0] = self.operand(x)
+        stage.out = self.operand(out)
+        stage.past, stage.size = taps.shape[0] - 1, taps.shape[1]
+        stage.taps = self.floats(taps)
+
+    def add_delta(self, int state, list inputs, tuple out, Py_ssize_t key_heads, Py_ssize_t keys,
+                  Py_ssize_t heads, Py_ssize_t size):
+        """A delta net over q, k, v, decay and beta."""
+        cdef Stage* stage = self.add_stage(DELTA, False, 0)
+        stage.state = self.states[state]
+        for i in range(5):
+            stage.inputs[i] = self.operand(inputs[i])
+        stage.out = self.operand(out)
+        stage.key_heads, stage.keys, stage.heads, stage.size = key_heads, keys, heads, size
+
+    def add_previous(self, int state, tuple x, tuple out, Py_ssize_t size):
+        """The row before."""
+        cdef Stage* stage = self.add_stage(PREVIOUS, False, 0)
+        stage.state = self.states[state]
+        stage.inputs[0] = self.operand(x)
+        stage.out = self.operand(out)
+        stage.size = size
 
     def add_attend(self, int cache, tuple q, tuple out, Py_ssize_t query_heads, float scale,
                    float softcap):
@@ -308,8 +448,19 @@ cdef class Tape:
         stage.scale = scale
         stage.softcap = softcap
 
+    def begin_drafting(self):
+        """What is written from now on is the drafting pass."""
+        self.code.drafting = self.code.stage_count
+
     def finish(self):
         """The tape is written."""
+        cdef Mixture* mixture = &self.code.mixture
+        if self.most_experts:
+            mixture.order = <int*>PyMem_Calloc(self.most_pairs, sizeof(int))
+            mixture.begin = <int*>PyMem_Calloc(self.most_experts + 1, sizeof(int))
+            mixture.active = <int*>PyMem_Calloc(self.most_experts, sizeof(int))
+            if mixture.order == NULL or mixture.begin == NULL or mixture.active == NULL:
+                raise MemoryError()
         self.code.counters = <atomic_int*>PyMem_Calloc(max(self.code.stage_count, 1), sizeof(atomic_int))
         if self.code.counters == NULL:
             raise MemoryError()
@@ -328,8 +479,10 @@ cdef class Tape:
     # Replaying
 
     def run(self, const int[::1] ids, const int[::1] positions, const int[::1] sequence,
-            tables, const int[::1] outputs):
+            tables, const int[::1] outputs, const int[::1] states, const int[::1] keeps,
+            bint drafting):
         """One pass; the shapes are those of `golem_core.graph.Batch`."""
+        cdef int most = self.most_outputs if drafting else self.width
         cdef Pass* p = &self.code.now
         cdef const int[:, ::1] table
         cdef int group, sequences
@@ -337,8 +490,8 @@ cdef class Tape:
         p.m = outputs.shape[0]
         if self.code.counters == NULL:
             raise ValueError("the tape is not finished, or closed")
-        if not 1 <= p.n <= self.width:
-            raise ValueError(f"a pass of {p.n} columns; this program takes 1 to {self.width}")
+        if not 1 <= p.n <= most:
+            raise ValueError(f"a pass of {p.n} columns; this program takes 1 to {most}")
         if p.m > self.most_outputs:
             raise ValueError(f"{p.m} rows of logits; this program gives {self.most_outputs}")
         if positions.shape[0] != p.n or sequence.shape[0] != p.n:
@@ -357,6 +510,11 @@ cdef class Tape:
             p.table_width[group] = table.shape[1]
             self.check_table(table, positions, sequence, group)
         self.check_columns(sequences)
+        p.states = p.keeps = NULL
+        if self.state_count:
+            self.check_states(states, keeps, drafting)
+        self.code.first = self.code.drafting if drafting else 0
+        self.code.end = self.code.stage_count if drafting else self.code.drafting
         with nogil:
             self.replay()
 
@@ -365,7 +523,8 @@ cdef class Tape:
         cdef Pass* p = &self.code.now
         cdef int i
         cdef Run* run = NULL
-        p.runs = 0
+        cdef Run* span = NULL
+        p.runs = p.spans = 0
         for i in range(p.n):
             if not 0 <= p.ids[i] < self.vocabulary_rows:
                 raise ValueError(f"token id {p.ids[i]} is outside 0..{self.vocabulary_rows - 1}")
@@ -379,9 +538,43 @@ cdef class Tape:
                 run.rows = 0
                 run.sequence = p.sequence[i]
             run.rows += 1
+            if (span == NULL or span.sequence != p.sequence[i]
+                    or p.positions[i] != p.positions[i - 1] + 1):
+                span = &self.code.spans[p.spans]
+                p.spans += 1
+                span.first = i
+                span.rows = 0
+                span.sequence = p.sequence[i]
+            span.rows += 1
         for i in range(p.m):
             if not 0 <= p.outputs[i] < p.n:
                 raise ValueError(f"output row {p.outputs[i]} of {p.n} columns")
+        return 0
+
+    cdef int check_states(self, const int[::1] states, const int[::1] keeps,
+                          bint drafting) except -1:
+        """Slots exist; a sequence's columns stand together."""
+        cdef Pass* p = &self.code.now
+        cdef int i, j
+        if states is None or (keeps is None and not drafting):
+            raise ValueError("a program with states needs to know the slots of a pass")
+        for i in range(p.spans):
+            for j in range(i):
+                if self.code.spans[j].sequence == self.code.spans[i].sequence:
+                    raise ValueError(f"sequence {self.code.spans[i].sequence} stands in two places")
+            if self.code.spans[i].sequence >= states.shape[0]:
+                raise ValueError(f"sequence {self.code.spans[i].sequence} has no slot")
+        for i in range(states.shape[0]):
+            if not -1 <= states[i] < self.slots:
+                raise ValueError(f"slot {states[i]} of {self.slots}")
+        p.states = &states[0]
+        if keeps is not None:
+            if keeps.shape[0] != p.n:
+                raise ValueError(f"{keeps.shape[0]} slots for {p.n} columns")
+            for i in range(p.n):
+                if not -1 <= keeps[i] < self.slots:
+                    raise ValueError(f"slot {keeps[i]} of {self.slots}")
+            p.keeps = &keeps[0]
         return 0
 
     cdef int check_table(self, const int[:, ::1] table, const int[::1] positions,
@@ -410,7 +603,7 @@ cdef class Tape:
 
     cdef void replay(self) noexcept nogil:
         cdef int s
-        for s in range(self.code.stage_count):
+        for s in range(self.code.first, self.code.end):
             atomic_store_explicit(&self.code.counters[s], 0, memory_order_relaxed)
         self.pool.run(walk, &self.code)
 
@@ -444,6 +637,16 @@ cdef class Tape:
             release(self.caches[i].values, self.caches[i].value_bytes)
             PyMem_Free(self.caches[i])
         self.cache_count = 0
+        for i in range(self.state_count):
+            release(self.states[i].slots, self.states[i].nbytes)
+            PyMem_Free(self.states[i])
+        self.state_count = 0
+        PyMem_Free(self.states)
+        self.states = NULL
+        PyMem_Free(self.code.mixture.order)
+        PyMem_Free(self.code.mixture.begin)
+        PyMem_Free(self.code.mixture.active)
+        memset(&self.code.mixture, 0, sizeof(Mixture))
         PyMem_Free(self.caches)
         self.caches = NULL
         PyMem_Free(self.code.counters)
@@ -459,6 +662,7 @@ cdef class Tape:
         self.free()
         release(self.arena, self.arena_bytes)
         PyMem_Free(self.code.runs)
+        PyMem_Free(self.code.spans)
 
 
 cdef class Window:

@@ -1,10 +1,12 @@
 """From a record to stages: what a pool of workers can walk with one barrier after each.
 
-Three kinds of stage carry every program. A `RowStage` is a list of operations that read and write
+Five kinds of stage carry every program. A `RowStage` is a list of operations that read and write
 one row only, so a worker takes a row through all of them while it is in the nearest cache. A
 `ProductStage` multiplies one input with several matrices (the shared quantisation, the q-k-v
 group) and finishes each result where it stands (bias, residual, the gate of a GLU). An
-`AttendStage` is one layer's attention. Fusing changes no value: the same sums in the same order.
+`ExpertStage` does so with the matrices of the experts that each row has chosen. An `AttendStage`
+is one layer's attention, and a `ScanStage` takes a sequence's rows one after the other. Fusing
+changes no value: the same sums in the same order.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from golem_core.graph.graph import Graph, Op, Tensor, Weight
+from golem_core.graph.graph import READING, Graph, Op, Tensor, Weight
 
 
 @dataclass(eq=False)
@@ -54,6 +56,42 @@ class ProductStage:
 
 
 @dataclass(eq=False)
+class ExpertStage:
+    """Experts' matrices [experts, outputs, inputs] that are multiplied with one input.
+
+    The input has one row for all of a row's experts, or `each` of them has its own. `sorts`: the
+    rows have not been sorted by this routing yet.
+    """
+
+    x: Tensor
+    routing: Tensor
+    products: list[Product]
+    sorts: bool
+
+    @property
+    def rows(self) -> str:
+        """The symbol of the row count."""
+        return self.x.rows
+
+    @property
+    def each(self) -> bool:
+        """Whether every chosen expert reads a row of its own."""
+        return len(self.x.shape) == 2
+
+
+@dataclass(eq=False)
+class ScanStage:
+    """An operation that carries a state from row to row."""
+
+    op: Op
+
+    @property
+    def rows(self) -> str:
+        """The symbol of the row count."""
+        return self.op.inputs[0].rows
+
+
+@dataclass(eq=False)
 class AttendStage:
     """The attention of one layer."""
 
@@ -65,47 +103,79 @@ class AttendStage:
         return self.op.inputs[0].rows
 
 
-Stage = RowStage | ProductStage | AttendStage
+Stage = RowStage | ProductStage | ExpertStage | ScanStage | AttendStage
+
+SCANS = ("conv", "delta", "previous")
+ALONE = (
+    "linear",
+    "linear_experts",
+    "attend",
+    *SCANS,
+)  # what is no operation on single rows
 
 
-def storage(graph: Graph) -> dict[Tensor, Tensor]:
-    """For every tensor the one whose memory it shares: a reshape is another view."""
-    roots: dict[Tensor, Tensor] = {}
+@dataclass(frozen=True)
+class View:
+    """Where a tensor lies: `size` elements at `offset` of each row of `root`."""
+
+    root: Tensor
+    offset: int
+    size: int
+
+
+def is_view(op: Op) -> bool:
+    """Whether an operation only says the same memory in another way."""
+    return op.kind == "reshape" or (op.kind == "slice" and len(op.inputs[0].shape) == 1)
+
+
+def storage(graph: Graph) -> dict[Tensor, View]:
+    """Where every tensor lies: a reshape, or a part of a flat row, is in another's memory."""
+    views: dict[Tensor, View] = {}
     for op in graph.ops:
-        if op.output is not None:
-            same = op.kind == "reshape"
-            roots[op.output] = roots[op.inputs[0]] if same else op.output
-    return roots
+        if op.output is None:
+            continue
+        if is_view(op):
+            whole = views[op.inputs[0]]
+            start = op.attributes.get("start", 0)
+            views[op.output] = View(whole.root, whole.offset + start, op.output.size)
+        else:
+            views[op.output] = View(op.output, 0, op.output.size)
+    return views
 
 
-def fuse(graph: Graph, coded: Collection[str], keep: Collection[str]) -> list[Stage]:
-    """The stages of `graph`.
+def fuse(
+    graph: Graph, coded: Collection[str], keep: Collection[str], part: str = READING
+) -> list[Stage]:
+    """The stages of one part of `graph`.
 
     coded  the formats whose products read codes (quantised columns) instead of floats
     keep   names of waypoints that must exist by themselves
     """
-    return _Scheduler(graph, frozenset(coded), frozenset(keep)).stages()
+    return _Scheduler(graph, frozenset(coded), frozenset(keep), part).stages()
 
 
 class _Scheduler:
-    """Takes operations as they become ready: rows first, then products, then attention."""
+    """Takes operations as they become ready: rows first, then products, then all others."""
 
-    def __init__(self, graph: Graph, coded: frozenset[str], keep: frozenset[str]) -> None:
+    def __init__(
+        self, graph: Graph, coded: frozenset[str], keep: frozenset[str], part: str
+    ) -> None:
         self.graph, self.coded, self.keep = graph, coded, keep
-        self.roots = storage(graph)
-        self.waiting = list(graph.ops)
+        self.views = storage(graph)
+        self.waiting = graph.part(part)
         self.done: set[Tensor] = set()
         self.stored: set[Op] = set()
-        self.quantised: set[Tensor] = set()
+        self.quantised: set[View] = set()
+        self.sorted: Tensor | None = None  # the routing that rows were last sorted by
         self.made: list[Stage] = []
         self.readers: dict[Tensor, list[Op]] = {}
-        for op in graph.ops:
+        for op in self.waiting:
             for tensor in op.inputs:
                 self.readers.setdefault(tensor, []).append(op)
         # An attention reads what the stores before it, of the same cache, have written.
         last: dict[int, Op] = {}
         self.needs_store: dict[Op, Op] = {}
-        for op in graph.ops:
+        for op in self.waiting:
             if op.kind == "store":
                 last[op.attributes["cache"].index] = op
             elif op.kind == "attend" and op.attributes["cache"].index in last:
@@ -113,7 +183,8 @@ class _Scheduler:
 
     def stages(self) -> list[Stage]:
         while self.waiting:
-            if not (self.take_rows() or self.take_products() or self.take_attend()):
+            took = self.take_rows() or self.take_products() or self.take_experts()
+            if not (took or self.take_scan() or self.take_attend()):
                 raise ValueError(f"{self.waiting[0].name} waits for what nothing computes")
         return self.made
 
@@ -141,10 +212,10 @@ class _Scheduler:
         again = True
         while again:
             again = False
-            for op in [o for o in self.waiting if o.kind not in ("linear", "attend")]:
+            for op in [o for o in self.waiting if o.kind not in ALONE]:
                 if not self.ready(op):
                     continue
-                if op.kind != "reshape":
+                if not is_view(op):
                     symbol = (op.output or op.inputs[0]).rows
                     # A pick reads rows that other workers wrote: it begins a stage.
                     self.row_stage(symbol, fresh=op.kind == "pick").ops.append(op)
@@ -160,23 +231,48 @@ class _Scheduler:
             return False
         x = first.inputs[0]
         linears = [o for o in self.waiting if o.kind == "linear" and o.inputs[0] is x]
-        if any(o.weights[0].stored.format.name in self.coded for o in linears):
-            root = self.roots[x]
-            if root not in self.quantised:
-                self.row_stage(x.rows).quantise.append(x)
-                self.quantised.add(root)
+        self.want_codes(x, linears)
+        self.made.append(ProductStage(x, self.products(linears)))
+        return True
+
+    def take_experts(self) -> bool:
+        first = next(
+            (o for o in self.waiting if o.kind == "linear_experts" and self.ready(o)),
+            None,
+        )
+        if first is None:
+            return False
+        x, routing = first.inputs
+        linears = [
+            o for o in self.waiting if o.kind == "linear_experts" and o.inputs == (x, routing)
+        ]
+        # What is of each expert by itself is quantised where it is put beside others.
+        if len(x.shape) == 1:
+            self.want_codes(x, linears)
+        sorts, self.sorted = routing is not self.sorted, routing
+        self.made.append(ExpertStage(x, routing, self.products(linears), sorts))
+        return True
+
+    def want_codes(self, x: Tensor, linears: list[Op]) -> None:
+        """Has x quantised once, if one of its products reads codes."""
+        coded = any(o.weights[0].stored.format.name in self.coded for o in linears)
+        if coded and self.views[x] not in self.quantised:
+            self.row_stage(x.rows).quantise.append(x)
+            self.quantised.add(self.views[x])
+
+    def products(self, linears: list[Op]) -> list[Product]:
         products: list[Product] = []
         taken: set[Op] = set()
         for op in linears:
             if op not in taken:
                 products.append(self.product(op, linears, taken))
-        self.made.append(ProductStage(x, products))
-        return True
+        return products
 
     def product(self, op: Op, linears: list[Op], taken: set[Op]) -> Product:
         """One linear with what can be finished where its result stands."""
         assert op.output is not None
         bias = op.weights[1] if len(op.weights) > 1 else None
+        experts = op.kind == "linear_experts"
         made = Product(op.output, op.weights[0], bias)
         after = self.only_reader(op.output)
         taken.add(op)
@@ -188,6 +284,7 @@ class _Scheduler:
             if gate and up and gate is not up and self.only_reader(after.inputs[0]) is after:
                 other = up if op is gate else gate
                 alike = up.weights[0].stored.format is gate.weights[0].stored.format
+                alike = alike and up.weights[0].shape == gate.weights[0].shape
                 if alike and self.only_reader(after.inputs[1]) is after and other not in taken:
                     taken.add(other)
                     self.finish(other)
@@ -198,7 +295,7 @@ class _Scheduler:
                     assert after.output is not None
                     made.out = after.output
                     self.finish(after)
-        elif after.kind == "add":
+        elif after.kind == "add" and not experts:
             a, b = after.inputs
             other_term = b if a is op.output else a
             if other_term is not op.output and other_term in self.done and after.output is not None:
@@ -209,13 +306,23 @@ class _Scheduler:
     def only_reader(self, tensor: Tensor) -> Op | None:
         """The one operation that reads `tensor`, if nobody else wants its value."""
         readers = self.readers.get(tensor, [])
-        if len(readers) != 1 or tensor.name in self.keep or tensor is self.graph.result:
+        if len(readers) != 1 or tensor.name in self.keep:
+            return None
+        if tensor is self.graph.result or tensor is self.graph.draft:
             return None
         return readers[0]
 
     @staticmethod
     def linear_of(tensor: Tensor, linears: list[Op]) -> Op | None:
         return next((o for o in linears if o.output is tensor), None)
+
+    def take_scan(self) -> bool:
+        op = next((o for o in self.waiting if o.kind in SCANS and self.ready(o)), None)
+        if op is None:
+            return False
+        self.made.append(ScanStage(op))
+        self.finish(op)
+        return True
 
     def take_attend(self) -> bool:
         op = next((o for o in self.waiting if o.kind == "attend" and self.ready(o)), None)

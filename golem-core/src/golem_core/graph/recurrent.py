@@ -24,7 +24,7 @@ def _conv_shape(name: str, x: list[Shape], w: list[Shape], a: Mapping[str, Any])
 
 
 def _conv(s: Setting, x: Any, w: Any, a: Any) -> np.ndarray:
-    out = np.empty_like(x[0])
+    out: np.ndarray = np.empty_like(x[0])
     for row, now in enumerate(x[0]):
         seen = np.concatenate([s.carried(a["state"], row), now[None]])  # [taps, channels]
         out[row] = (seen * w[0].T).sum(axis=0)
@@ -55,7 +55,7 @@ def _delta_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any
 def _delta(s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     q, k, v, decay, beta = x
     repeats = v.shape[1] // q.shape[1]
-    out = np.empty_like(v)
+    out: np.ndarray = np.empty_like(v)
     for row in range(len(v)):
         query, key = np.tile(q[row], (repeats, 1)), np.tile(k[row], (repeats, 1))
         state = s.carried(a["state"], row) * decay[row][:, None, None]  # [heads, dk, dv]
@@ -72,7 +72,7 @@ def _previous_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, 
 
 
 def _previous(s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
-    out = np.empty_like(x[0])
+    out: np.ndarray = np.empty_like(x[0])
     for row, now in enumerate(x[0]):
         out[row] = s.carried(a["state"], row)
         s.carry(a["state"], row, now)

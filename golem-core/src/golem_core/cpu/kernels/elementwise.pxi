@@ -4,6 +4,7 @@ cdef enum Act:
     SILU
     GELU_TANH
     GELU_ERF
+    SIGMOID
 
 
 cdef inline f32x16 act(Act kind, f32x16 x) noexcept nogil:
@@ -17,7 +18,7 @@ cdef inline f32x16 act(Act kind, f32x16 x) noexcept nogil:
         t = mul(x, t)
     else:
         t = sub(zero(), x)
-    return div(x, add(splat(1.0), exp_(t)))
+    return div(splat(1.0) if kind == SIGMOID else x, add(splat(1.0), exp_(t)))
 
 
 cdef inline void glu(Act kind, const float* gate, const float* up, Py_ssize_t n,
@@ -42,6 +43,17 @@ cdef void gelu_tanh(const float* gate, const float* up, Py_ssize_t n, float* out
 
 cdef void gelu_erf(const float* gate, const float* up, Py_ssize_t n, float* out) noexcept nogil:
     glu(GELU_ERF, gate, up, n, out)
+
+
+cdef void sigmoid(const float* gate, const float* up, Py_ssize_t n, float* out) noexcept nogil:
+    glu(SIGMOID, gate, up, n, out)
+
+
+cdef void axpy_floats(const float* a, float c, Py_ssize_t n, float* out) noexcept nogil:
+    cdef Py_ssize_t i, left
+    for i in range(0, n, 16):
+        left = least(n - i, 16)
+        store_n(out + i, fma(load_n(a + i, left), splat(c), load_n(out + i, left)), left)
 
 
 cdef void add_floats(const float* a, const float* b, Py_ssize_t n, float* out) noexcept nogil:

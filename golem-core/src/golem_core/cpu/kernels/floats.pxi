@@ -25,6 +25,7 @@ include "rope.pxi"
 include "quantise.pxi"
 include "cache.pxi"
 include "attend.pxi"
+include "recurrent.pxi"
 
 
 cdef void fill_floats(Kernels* k) noexcept:
@@ -33,6 +34,7 @@ cdef void fill_floats(Kernels* k) noexcept:
     k.silu = silu
     k.gelu_tanh = gelu_tanh
     k.gelu_erf = gelu_erf
+    k.sigmoid = sigmoid
     k.add = add_floats
     k.mul = mul_floats
     k.scale = scale_floats
@@ -43,3 +45,6 @@ cdef void fill_floats(Kernels* k) noexcept:
     k.store_float = store_position_float
     k.attend_half = attend_half
     k.attend_float = attend_float
+    k.axpy = axpy_floats
+    k.conv = conv
+    k.delta = delta

@@ -95,6 +95,28 @@ ctypedef void (*Attend)(const View* view, Py_ssize_t head, Py_ssize_t first, Py_
                         Py_ssize_t rows, float scale, float softcap, Py_ssize_t window,
                         float* out, Py_ssize_t out_stride, float* scratch) noexcept nogil
 
+# out[i] = a[i] * c + out[i], one rounding.
+ctypedef void (*Axpy)(const float* a, float c, Py_ssize_t n, float* out) noexcept nogil
+
+# A causal convolution of `channels` channels by themselves over successive rows of one sequence:
+# out[i] = sum over t, ascending, of weight[t] * x[i - taps + 1 + t], where rows before x are those
+# of `before` [taps - 1], oldest first. Rows of x, weight, before and out are so many floats apart.
+ctypedef void (*Conv)(const float* x, Py_ssize_t x_stride, const float* weight,
+                      Py_ssize_t weight_stride, Py_ssize_t taps, Py_ssize_t channels,
+                      const float* before, Py_ssize_t before_stride, Py_ssize_t rows,
+                      float* out, Py_ssize_t out_stride) noexcept nogil
+
+# The gated delta rule of DELTA_LANES values of one head (`lanes` of them real) over successive
+# rows of one sequence: state [dk, DELTA_LANES], zeros where no lane is; row i of q, k, v, decay,
+# beta and out at i * its stride. state *= decay; state += k (beta * (v - k'state)); out = q'state.
+# Sums over dk run in four interleaved chains.
+ctypedef void (*Delta)(float* state, Py_ssize_t dk, Py_ssize_t lanes,
+                       const float* q, Py_ssize_t q_stride, const float* k, Py_ssize_t k_stride,
+                       const float* v, Py_ssize_t v_stride,
+                       const float* decay, Py_ssize_t decay_stride,
+                       const float* beta, Py_ssize_t beta_stride, Py_ssize_t rows,
+                       float* out, Py_ssize_t out_stride) noexcept nogil
+
 
 cdef struct Kernels:
     Product product[FORMATS]
@@ -105,6 +127,7 @@ cdef struct Kernels:
     Glu silu
     Glu gelu_tanh
     Glu gelu_erf
+    Glu sigmoid
     Binary add
     Binary mul
     Scalar scale
@@ -115,6 +138,9 @@ cdef struct Kernels:
     Store store_float
     Attend attend_half
     Attend attend_float
+    Axpy axpy
+    Conv conv
+    Delta delta
 
 
 # The page length that keys are laid out for, and the floats of scratch that `attend` may use.
@@ -122,3 +148,4 @@ cdef enum:
     PAGE = 32
     ATTEND_ROWS = 8             # most rows that a call of `attend` may have
     ATTEND_SCRATCH = 65536
+    DELTA_LANES = 32
