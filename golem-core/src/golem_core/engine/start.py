@@ -51,7 +51,7 @@ def start_engine(
     threads        workers of the processor backend; None: all that it may use
     width          the most columns of a pass
     memory         bytes for pages and states; None: at most half of what is available
-    draft          how next tokens are guessed, see `Engine`: ``auto``, ``off``, ``mtp`` or ``ngram``
+    draft          how next tokens are guessed: ``auto``, ``off``, ``mtp``, ``ngram`` (see `Engine`)
 
     The pools hold one sequence of the whole context at least, and as many of them, up to
     `max_sequences`, as `memory` has room for. Raises `NoMemory` with both numbers where not even
