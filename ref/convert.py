@@ -17,15 +17,16 @@ from typing import Any
 
 import gguf
 import numpy as np
+from safetensors.numpy import save_file
 
 from ref import hugging_face, tiny
 
+WEIGHTS = "model.safetensors"
 # What the converter adds about a published model's name and origin, and what golem leaves to the
 # vocabulary (the tiny files carry one of their own).
 NOT_COMPARED = ("general.", "tokenizer.", "GGUF.")
 # What a key that a file may leave out means then; files older than the key exist.
 DEFAULTS = {"gemma3.rope.freq_base_swa": 10000.0}
-
 
 # Run with the checkout's own `gguf`, which is newer than the published one, so in a process apart.
 CONVERT = """
@@ -34,21 +35,24 @@ from pathlib import Path
 from conversion import get_model_class
 converter = get_model_class(sys.argv[1])
 converter.set_vocab = lambda self: None
+converter.no_mtp = sys.argv[4] == "plain"
 converter(Path(sys.argv[2]), gguf.LlamaFileType.ALL_F32, Path(sys.argv[3]), eager=True).write()
 """
 
 
 def convert(model: tiny.Tiny, folder: Path, llama_cpp: Path) -> Path:
     """Runs the converter of the llama.cpp checkout on the model; gives the GGUF it wrote."""
-    hugging_face.build(model).save_pretrained(folder)
+    tensors = hugging_face.state_dict(model)
+    save_file({name: values.copy() for name, values in tensors.items()}, folder / WEIGHTS)
     (folder / "config.json").write_text(json.dumps(hugging_face.config(model)))
     vocabulary = {str(token): token for token in range(model.vocab)}
     wanted = {"model": {"vocab": vocabulary}, "added_tokens": []}
     (folder / "tokenizer.json").write_text(json.dumps(wanted))
     out = folder / "converted.gguf"
     architecture = hugging_face.ARCHITECTURES[model.family]
+    kind = "predicts" if any(name.startswith("mtp.") for name in tensors) else "plain"
     subprocess.run(
-        [sys.executable, "-c", CONVERT, architecture, str(folder), str(out)],
+        [sys.executable, "-c", CONVERT, architecture, str(folder), str(out), kind],
         env={**os.environ, "PYTHONPATH": f"{llama_cpp / 'gguf-py'}{os.pathsep}{llama_cpp}"},
         check=True,
         capture_output=True,

@@ -132,6 +132,8 @@ def config(tiny: Tiny) -> dict[str, Any]:
         "pad_token_id": 0,
         "dtype": "float32",
     }
+    if not tiny.ffn:  # all feed-forwards are mixtures
+        del made["intermediate_size"]
     if tiny.family in FAMILIES:
         made |= FAMILIES[tiny.family].settings(tiny)
     elif tiny.family != "qwen2":

@@ -43,8 +43,9 @@ class Replay:
     """A compiled file with room for `sequences` texts of `length` tokens; a context manager.
 
     Sequence s keeps position p in page ``table[s, p // 32]`` of every group; `tables` may be
-    changed by the caller, to share pages or to put them elsewhere. Logits are given of the last
-    `count` positions of each piece, of all where that is None.
+    changed by the caller, to share pages or to put them elsewhere. What a sequence carries besides
+    lies in slot s, from its last piece to its next. Logits are given of the last `count` positions
+    of each piece, of all where that is None.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Replay:
             width=width,
             outputs=width if count is None else min(width, sequences * count),
             pages=[pages] * len(graph.windows),
+            states=sequences,
             threads=threads,
             kv=kv,
         )
@@ -95,16 +97,31 @@ class Replay:
         kept = [size if self._count is None else min(size, self._count) for size in sizes]
         ends = np.cumsum(sizes)
         rows = [np.arange(end - keep, end) for end, keep in zip(ends, kept, strict=True)]
+        batch = self._batch(pieces, np.concatenate(rows))
+        logits = self._program.run(batch).copy()
+        return np.split(logits, np.cumsum(kept)[:-1])
+
+    def draft(self, pieces: Sequence[Piece]) -> Floats:
+        """One drafting pass, each piece a single new token: logits [pieces, vocabulary]."""
+        return self._program.draft(self._batch(pieces, np.arange(len(pieces)))).copy()
+
+    def _batch(self, pieces: Sequence[Piece], outputs: np.ndarray) -> Batch:
+        sizes = [len(piece.ids) for piece in pieces]
         positions = [np.arange(piece.start, piece.start + len(piece.ids)) for piece in pieces]
         batch = Batch(
             ids=np.concatenate([piece.ids for piece in pieces]).astype(np.int32),
             positions=np.concatenate(positions).astype(np.int32),
             sequence=np.repeat([piece.sequence for piece in pieces], sizes).astype(np.int32),
             pages=(self.tables,) * self._groups,
-            outputs=np.concatenate(rows).astype(np.int32),
+            outputs=outputs.astype(np.int32),
         )
-        logits = self._program.run(batch).copy()
-        return np.split(logits, np.cumsum(kept)[:-1])
+        if self._program.states is not None:
+            batch.states = np.full(len(self.tables), -1, np.int32)
+            batch.keeps = np.full(len(batch.ids), -1, np.int32)
+            for piece, end in zip(pieces, np.cumsum(sizes), strict=True):
+                batch.states[piece.sequence] = piece.sequence if piece.start else -1
+                batch.keeps[end - 1] = piece.sequence
+        return batch
 
     def read(self, ids: Sequence[int], *, piece: int = 512, sequence: int = 0) -> Floats:
         """One sequence alone, `piece` tokens a pass: logits [positions, vocabulary]."""
