@@ -23,6 +23,7 @@ QUOTE = '<|"|>'
 
 _CALL = re.compile(r"\s*call:([^\s{]+)\{")
 _BEGUN = re.compile(r"call:[^\s{]*\Z")
+_LONGEST = 1024  # characters of a name; what has more is no call
 _DEEPEST = 64
 
 
@@ -60,7 +61,8 @@ class GemmaCall(CallText):
             self.name = found[1]
             self._head = None
         elif head:
-            self.hopeless = not ("call:".startswith(head) or _BEGUN.match(head))
+            begun = "call:".startswith(head) or _BEGUN.match(head)
+            self.hopeless = not begun or len(head) > _LONGEST
 
     def mark(self, marker: str) -> bool:
         """Begins a text, or ends it."""

@@ -18,6 +18,7 @@ from typing import Any
 from golem_core.text.answer import CallText, Tools
 from golem_core.text.schema import Schema, value_of
 
+_LONGEST = 1024  # characters before and in a name; what has more is no call
 _NAME = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")', re.DOTALL)
 
 
@@ -50,7 +51,7 @@ class JsonCall(CallText):
             self.hopeless = self.name is None
             self._head = None
         elif head:
-            self.hopeless = head[0] != "{"
+            self.hopeless = head[0] != "{" or len(self._head) > _LONGEST
             key = head[1:].lstrip()
             if self.hopeless or not (key.startswith('"name"') or '"name"'.startswith(key)):
                 self._head = None
@@ -107,7 +108,8 @@ class TaggedCall(CallText):
             self._head = None
         elif head:
             tag = "<function="
-            self.hopeless = not (tag.startswith(head) or head.startswith(tag)) or "\n" in head
+            begun = tag.startswith(head) or (head.startswith(tag) and "\n" not in head)
+            self.hopeless = not begun or len(head) > _LONGEST
 
     def quoted(self) -> bool:
         """Whether the function's end has not come: a parameter may be any text."""

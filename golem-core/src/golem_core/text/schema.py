@@ -38,6 +38,7 @@ class Schema:
             properties = part.get("properties")
             if isinstance(properties, Mapping) and name in properties:
                 return Schema(properties[name], self._root)
+        for part in self._parts():
             if isinstance(part.get("additionalProperties"), Mapping):
                 return Schema(part["additionalProperties"], self._root)
         return Schema(None, self._root)
