@@ -11,6 +11,7 @@ import pytest
 
 from golem_core import api
 from golem_core.cli.app import run
+from golem_core.cli.run import rates
 from golem_core.errors import NoMemory, NotFound, PassFailed
 
 from .scripted import ScriptedModel, loader
@@ -49,16 +50,17 @@ def test_one_answer(scripted, capsys) -> None:
     out, err = capsys.readouterr()
     assert (out, err) == ("Hello!\n", "")
     assert model.asked == [("chat", [{"role": "user", "content": "hi"}], {"stop": []})]
-    assert model.loaded == ("m.gguf", {"device": "cpu", "threads": None, "context": None})
+    assert model.loaded == (
+        "m.gguf",
+        {"device": "cpu", "threads": None, "context": None, "draft": "auto"},
+    )
     assert model.closed
 
 
 def test_options_and_settings_reach_the_model(scripted, monkeypatch) -> None:
     model = scripted(["x"])
     monkeypatch.setenv("GOLEM_TOP_K", "5")
-    arguments = (
-        "run m -p hi --temperature 0 -n 9 --seed -3 -d reference -t 1 -c 2K --stop a --stop b"
-    )
+    arguments = "run m -p hi --temperature 0 -n 9 --seed -3 -d reference -t 1 -c 2K --draft ngram --stop a --stop b"
     assert run([*arguments.split(), "--system", "be brief"]) == 0
     (_, messages, options) = model.asked[0]
     assert messages[0] == {"role": "system", "content": "be brief"}
@@ -69,7 +71,12 @@ def test_options_and_settings_reach_the_model(scripted, monkeypatch) -> None:
         "top_k": 5,
         "stop": ["a", "b"],
     }
-    assert model.loaded[1] == {"device": "reference", "threads": 1, "context": 2048}
+    assert model.loaded[1] == {
+        "device": "reference",
+        "threads": 1,
+        "context": 2048,
+        "draft": "ngram",
+    }
 
 
 def test_raw_takes_no_template(scripted, capsys) -> None:
@@ -105,6 +112,12 @@ def test_stats(scripted, capsys) -> None:
     assert capsys.readouterr().err == "read 3 tokens in 0.50 s (6/s), wrote 2 in 2.00 s (0.5/s)\n"
 
 
+def test_stats_of_drafting() -> None:
+    done = ScriptedModel(["ab"]).generate("hi").complete()
+    done.timings.update(drafted_tokens=40, accepted_tokens=37)
+    assert rates(done).endswith("wrote 2 in 2.00 s (0.5/s), 40 guessed before, 92% of them right")
+
+
 @pytest.mark.parametrize(
     ("piped", "arguments", "prompt"),
     [
@@ -128,6 +141,7 @@ def test_what_is_piped_comes_first(scripted, monkeypatch, piped, arguments, prom
         (b"a\xff", ["-p", "x"], "standard input is not UTF-8 text (byte 1)"),
         (b"", ["-p", "x", "--raw", "--system", "s"], "--raw uses no template"),
         (b"", ["-p", "x", "--threads", "0"], "--threads is '0'; expected"),
+        (b"", ["-p", "x", "--draft", "well"], "--draft is 'well'; expected one of auto, off, mtp"),
         (b"", ["-p", "x", "--top-p", "1.5"], "--top-p is '1.5'; expected a number from 0 to 1"),
         (b"", ["-p", "x", "--nothing"], "No such option"),
     ],

@@ -178,7 +178,7 @@ def test_what_was_guessed_beyond_the_end_is_not_said() -> None:
     (stopped,), stats = run(Fixed(b"abcdefghij"), [request], "ngram", 1)
     assert stopped.text == "cdefg"
     assert stopped.finish_reason == "stop"
-    assert stats.passes < 4
+    assert stats.passes < len(stopped.ids)
 
 
 class Damaged(CarryingProgram):

@@ -348,6 +348,7 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     max_sequences: int = 8,
+    draft: str = "auto",
     say: Callable[[str], None] = lambda line: None,
 ) -> LanguageModel:
     """Loads a language model and starts its engine.
@@ -358,6 +359,9 @@ def load(
     threads        workers of the processor; None: the cores that the process may use
     context        positions that one conversation may hold; None: as trained, 8,192 at most
     max_sequences  answers that may be drawn at the same time
+    draft          how next tokens are guessed, which changes no text: ``mtp`` by the model's own
+                   prediction block, ``ngram`` by what the text repeats, ``auto`` by the first that
+                   there is and only while it pays, ``off`` not at all
     say            told what is resolved and fetched, a line at a time
 
     Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory`,
@@ -381,6 +385,7 @@ def load(
             context=context,
             max_sequences=max_sequences,
             threads=workers,
+            draft=draft,
         )
         return LanguageModel(
             weights,

@@ -138,6 +138,12 @@ SETTINGS: dict[str, Setting] = {
             "what the model was trained for, 8192 at most", short="-c", metavar="N",
         ),
         Setting(
+            "draft", _choice("auto", "off", "mtp", "ngram"), "auto",
+            "Guess next tokens, which changes no text: mtp by the model's own prediction block, "
+            "ngram by what the text repeats, auto by the first that there is while it pays.",
+            metavar="WAY",
+        ),
+        Setting(
             "max_tokens", _whole(1), None, "The most tokens of an answer.",
             "until the model ends it or the context is full", short="-n", metavar="N",
         ),

@@ -62,6 +62,7 @@ def command(
             threads=workers,
             context=None,
             max_sequences=1,
+            draft="off",
             say=note,
         ) as loaded,
     ):

@@ -35,7 +35,7 @@ PATIENCE = 3.0  # seconds for a pipe to bring something before we say that we wa
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the answer here; up to four.")
 @click.option("--stats", is_flag=True, help="Print times and rates to standard error.")
 @as_json
-@setting_options(*GENERATING, "device", "threads", "context")
+@setting_options(*GENERATING, "device", "threads", "context", "draft")
 def command(
     model: str,
     prompt: str | None,
@@ -91,6 +91,7 @@ def _load(model: str, settings: Settings, waiting: Waiting) -> LanguageModel:
         device=settings["device"],
         threads=settings["threads"],
         context=settings["context"],
+        draft=settings["draft"],
         say=say,
     )
 
@@ -189,4 +190,7 @@ def rates(done: Completion) -> str:
     if t["generate_seconds"] > 0 and wrote > 1:
         # The first token comes out of reading the prompt.
         parts[-1] += f" ({(wrote - 1) / t['generate_seconds']:.1f}/s)"
+    if t["drafted_tokens"]:
+        share = t["accepted_tokens"] / t["drafted_tokens"]
+        parts.append(f"{t['drafted_tokens']} guessed before, {share:.0%} of them right")
     return ", ".join(parts)

@@ -41,7 +41,7 @@ def start_engine(
     threads: int | None = None,
     width: int = WIDTH,
     memory: int | None = None,
-    draft: str = "auto",
+    draft: str = "off",
 ) -> Engine:
     """Compiles `model` for `device` and starts an engine over it.
 
