@@ -217,7 +217,8 @@ def run(tiny: Tiny, ids: list[int], form: str = "F32") -> dict[str, Floats]:
         if flat.ndim == 3:  # per head: [heads, positions, dim], or positions first
             flat = flat.transpose(0, 1) if flat.shape[0] != len(ids) else flat
         rows = flat.reshape(len(ids), -1).numpy().copy()
-        if name.endswith(("attn_q", "q_rope", "attn_k", "k_rope")):
+        llama = tiny.family == "llama"
+        if llama and name.endswith(("attn_q", "q_rope", "attn_k", "k_rope")):
             rows = rows[:, _order(tiny, rows.shape[1] // tiny.head_dim)]
         if tiny.family in FAMILIES:
             order = FAMILIES[tiny.family].order(tiny, name, rows.shape[1])

@@ -6,7 +6,8 @@
     greedy      llama.cpp's greedy ids on real models (needs --peer, --weights)
     converter   writes nothing: holds the tiny files against llama.cpp's converter (--llama-cpp)
 
-BIN is the folder of programs that bench/build_peer.sh builds.
+--models NAMES limits the first two and the last to some of the tiny models. BIN is the folder of
+programs that bench/build_peer.sh builds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import json
 import subprocess
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ GREEDY_TOKENS = 64
 TOP = 12  # of the likeliest tokens at a step of greedy text
 
 
-def waypoints() -> None:
+def waypoints(names: Collection[str]) -> None:
     """One npz a model: what went in, the names and largest magnitudes, and each waypoint.
 
     Of a waypoint only ROWS are kept, and its largest magnitude over all rows: attention carries
@@ -47,7 +49,7 @@ def waypoints() -> None:
     from ref import hugging_face
 
     (RECORDINGS / "waypoints").mkdir(parents=True, exist_ok=True)
-    for name in tiny.WAYPOINTS:
+    for name in (name for name in tiny.WAYPOINTS if name in names):
         model = tiny.TINY[name]
         ids = tiny.prompt(model, POSITIONS)
         seen = hugging_face.run(model, ids)
@@ -75,10 +77,12 @@ def _peer_logits(
         return np.fromfile(out, np.float32).reshape(count or len(ids), -1)
 
 
-def closeness(peer: Path) -> None:
-    """closeness.npz with the ids and transformers' logits; closeness.json with the divergences.
+def _distances(
+    peer: Path, name: str, forms: Collection[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """A tiny model's ids and transformers' logits, and for each format the divergences from them.
 
-    For each model and format, as means over all positions of KL(transformers || llama.cpp):
+    As means over all positions of KL(transformers || llama.cpp):
 
         f16, f32    from the model's original float32 numbers: what the format costs, and the engine
         own_f16,    from the numbers that the file holds: what the engine adds of its own
@@ -89,29 +93,45 @@ def closeness(peer: Path) -> None:
     """
     from ref import hugging_face
 
-    arrays: dict[str, Any] = {}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    model = tiny.TINY[name]
+    ids = tiny.prompt(model, CLOSENESS_POSITIONS)
+    original = hugging_face.run(model, ids)["logits"]
+    rows: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
+        for form in forms:
+            path = Path(folder) / f"{name}-{form}.gguf"
+            row: dict[str, Any] = {"checksum": tiny.write(model, path, form)}
+            same = hugging_face.run(model, ids, form)["logits"]
+            for kv in ("f16", "f32"):
+                theirs = _peer_logits(peer, path, ids, kv)
+                row[kv] = divergence(original, theirs)
+                row[f"own_{kv}"] = divergence(same, theirs)
+            rows[form] = row
+            numbers = ", ".join(f"{k} {v:.2e}" for k, v in row.items() if k != "checksum")
+            print(f"{name} {form}: {numbers}", flush=True)
+            path.unlink()
+    return {"ids": np.array(ids, np.int32), "logits": original}, rows
+
+
+def closeness(peer: Path, names: Collection[str]) -> None:
+    """The ids, transformers' logits and llama.cpp's divergences from them, see `_distances`.
+
+    closeness.npz and closeness.json have those of the models that are measured together, in every
+    format; closeness/NAME.npz those of a model that is measured by itself, in a few.
+    """
+    if any(name in names for name in tiny.WIDE):
+        arrays: dict[str, Any] = {}
+        found = {}
         for name in tiny.WIDE:
-            model = tiny.TINY[name]
-            ids = tiny.prompt(model, CLOSENESS_POSITIONS)
-            original = hugging_face.run(model, ids)["logits"]
-            arrays[f"{name}/ids"], arrays[f"{name}/logits"] = np.array(ids, np.int32), original
-            found[name] = {}
-            for form in tiny.FORMATS:
-                path = Path(folder) / f"{name}-{form}.gguf"
-                row: dict[str, Any] = {"checksum": tiny.write(model, path, form)}
-                same = hugging_face.run(model, ids, form)["logits"]
-                for kv in ("f16", "f32"):
-                    theirs = _peer_logits(peer, path, ids, kv)
-                    row[kv] = divergence(original, theirs)
-                    row[f"own_{kv}"] = divergence(same, theirs)
-                found[name][form] = row
-                numbers = ", ".join(f"{k} {v:.2e}" for k, v in row.items() if k != "checksum")
-                print(f"{name} {form}: {numbers}", flush=True)
-                path.unlink()
-    np.savez_compressed(RECORDINGS / "closeness.npz", **arrays)
-    (RECORDINGS / "closeness.json").write_text(json.dumps(found, indent=1) + "\n")
+            given, found[name] = _distances(peer, name, tiny.FORMATS)
+            arrays |= {f"{name}/{key}": value for key, value in given.items()}
+        np.savez_compressed(RECORDINGS / "closeness.npz", **arrays)
+        (RECORDINGS / "closeness.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RECORDINGS / "closeness").mkdir(parents=True, exist_ok=True)
+    for name in (name for name in tiny.ALONE if name in names):
+        given, rows = _distances(peer, name, tiny.FEW)
+        given["peer"] = np.array(json.dumps(rows))
+        np.savez_compressed(RECORDINGS / "closeness" / f"{name}.npz", **given)
 
 
 def _peer_ids(peer: Path, model: Path, prompt: Prompt) -> list[int]:
@@ -203,18 +223,20 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs and `peer`")
     parser.add_argument("--weights", type=Path, help="folder of the real models")
     parser.add_argument("--llama-cpp", type=Path, help="the checkout, for its converter")
+    parser.add_argument("--models", nargs="+", choices=list(tiny.TINY), default=list(tiny.TINY))
     args = parser.parse_args()
     if "waypoints" in args.what:
-        waypoints()
+        waypoints(args.models)
     if "closeness" in args.what:
-        closeness(args.peer)
+        closeness(args.peer, args.models)
     if "greedy" in args.what:
         greedy(args.peer, args.weights)
     if "converter" in args.what:
         from ref import convert
 
-        for name, model in tiny.TINY.items():
-            print(name, convert.differences(model, args.llama_cpp) or "as the converter writes it")
+        for name in args.models:
+            wrong = convert.differences(tiny.TINY[name], args.llama_cpp)
+            print(name, wrong or "as the converter writes it")
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ class Gemma4(Tiny):
 
 MODELS = (
     Gemma4(
-        "gemma4-shared", "gemma4", 64, 4, 2, 32, 72, 6, 448, True, 41, theta=1e6, window=16,
-        local_theta=1e4, pattern="ssfssf", local_dim=16, shared=3, per_layer=24,
+        "gemma4-shared", "gemma4", 40, 2, 1, 32, 44, 5, 400, True, 41, theta=1e6, window=16,
+        local_theta=1e4, pattern="ssfsf", local_dim=16, shared=2, per_layer=12,
     ),
     Gemma4(
-        "gemma4-keyed", "gemma4", 72, 4, 2, 48, 100, 6, 448, True, 42, theta=1e6, window=8,
-        local_theta=5e3, pattern="ssfsff", local_dim=24, keyed=True, global_kv_heads=1,
+        "gemma4-keyed", "gemma4", 36, 4, 2, 24, 52, 5, 400, True, 42, theta=1e6, window=8,
+        local_theta=5e3, pattern="ssfsf", local_dim=12, keyed=True, global_kv_heads=1,
     ),
     Gemma4(
         "gemma4-moe", "gemma4", 64, 4, 2, 32, 72, 3, 448, True, 43, theta=1e6, window=16,
