@@ -20,6 +20,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from ref import hugging_face, tiny
+from ref.drawn import Tiny
 
 WEIGHTS = "model.safetensors"
 # What the converter adds about a published model's name and origin, and what golem leaves to the
@@ -40,7 +41,7 @@ converter(Path(sys.argv[2]), gguf.LlamaFileType.ALL_F32, Path(sys.argv[3]), eage
 """
 
 
-def convert(model: tiny.Tiny, folder: Path, llama_cpp: Path) -> Path:
+def convert(model: Tiny, folder: Path, llama_cpp: Path) -> Path:
     """Runs the converter of the llama.cpp checkout on the model; gives the GGUF it wrote."""
     tensors = hugging_face.state_dict(model)
     save_file({name: values.copy() for name, values in tensors.items()}, folder / WEIGHTS)
@@ -70,7 +71,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return keys, {tensor.name: np.array(tensor.data) for tensor in reader.tensors}
 
 
-def differences(model: tiny.Tiny, llama_cpp: Path) -> list[str]:
+def differences(model: Tiny, llama_cpp: Path) -> list[str]:
     """What the converter's file holds that the file of `ref.tiny` does not, in words."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -103,7 +103,8 @@ class Replay:
 
     def draft(self, pieces: Sequence[Piece]) -> Floats:
         """One drafting pass, each piece a single new token: logits [pieces, vocabulary]."""
-        return self._program.draft(self._batch(pieces, np.arange(len(pieces)))).copy()
+        guesses: Floats = self._program.draft(self._batch(pieces, np.arange(len(pieces)))).copy()
+        return guesses
 
     def _batch(self, pieces: Sequence[Piece], outputs: np.ndarray) -> Batch:
         sizes = [len(piece.ids) for piece in pieces]

@@ -65,6 +65,9 @@ class Config:
         if values % value_heads:
             raise keys.bad("ssm.inner_size", f"no multiple of time_step_rank {value_heads}")
         predictions = keys.one_of("nextn_predict_layers", (0, 1), 0)
+        for name in weights.tensors:
+            if ".nextn." in name and not predictions:
+                raise keys.bad("nextn_predict_layers", f"but {name} is there")
         mixed = architecture == "qwen35moe"
         return cls(
             vocab=Keys(weights, "tokenizer.ggml").length("tokens"),

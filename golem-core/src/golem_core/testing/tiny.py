@@ -42,7 +42,7 @@ class Tiny:
     keys are those below the architecture's name, without it: int, float, bool, str, or a list.
     tensors maps a name to a shape in numpy's order, so a matrix is [out, in]. Weights of one seed
     are the same everywhere: a matrix has variance 1/in, a ``norm`` or ``scale`` lies around 1, a
-    ``bias`` around 0, and ``rope_freqs`` are 1 or more.
+    ``bias`` around 0, ``rope_freqs`` are 1 or more, an ``ssm_a`` is negative.
     """
 
     architecture: str
@@ -72,6 +72,8 @@ class Tiny:
             drawn = 1 + abs(drawn)
         elif "norm" in name or "scale" in name:
             drawn = drawn / 8 + 1
+        elif name.endswith("ssm_a"):
+            drawn = -abs(drawn)
         elif name.endswith(".bias"):
             drawn = drawn / 8
         else:
