@@ -60,7 +60,10 @@ def test_one_answer(scripted, capsys) -> None:
 def test_options_and_settings_reach_the_model(scripted, monkeypatch) -> None:
     model = scripted(["x"])
     monkeypatch.setenv("GOLEM_TOP_K", "5")
-    arguments = "run m -p hi --temperature 0 -n 9 --seed -3 -d reference -t 1 -c 2K --draft ngram --stop a --stop b"
+    arguments = (
+        "run m -p hi --temperature 0 -n 9 --seed -3 -d reference -t 1 -c 2K --draft ngram "
+        "--stop a --stop b"
+    )
     assert run([*arguments.split(), "--system", "be brief"]) == 0
     (_, messages, options) = model.asked[0]
     assert messages[0] == {"role": "system", "content": "be brief"}
