@@ -29,6 +29,7 @@ from ref.compare import among, divergence, log_softmax
 from ref.expand import expand
 from ref.prompts import PROMPTS, Prompt
 from ref.quantise import Floats
+from ref.tiny_qwen35 import Qwen35
 
 RECORDINGS = Path(__file__).parent.parent / "tests" / "recordings"
 
@@ -44,9 +45,9 @@ def waypoints(names: Collection[str]) -> None:
     """One npz a model: what went in, the names and largest magnitudes, and each waypoint.
 
     Of a waypoint only ROWS are kept, and its largest magnitude over all rows: attention carries
-    an error of any row into the later ones.
+    an error of any row into the later ones. Where there is a prediction block, its guesses too.
     """
-    from ref import hugging_face
+    from ref import hugging_face, prediction
 
     (RECORDINGS / "waypoints").mkdir(parents=True, exist_ok=True)
     for name in (name for name in tiny.WAYPOINTS if name in names):
@@ -59,6 +60,8 @@ def waypoints(names: Collection[str]) -> None:
             "in/names": np.array(list(seen)),
             "in/peaks": np.array([np.abs(value).max() for value in seen.values()]),
         }
+        if isinstance(model, Qwen35) and model.predicts:
+            given["in/guesses"] = prediction.logits(model, ids)[ROWS]
         with tempfile.TemporaryDirectory() as folder:
             given["in/checksum"] = np.array(tiny.write(model, Path(folder) / "model.gguf"))
         kept: dict[str, Any] = {key: value[ROWS] for key, value in seen.items()}
@@ -145,13 +148,13 @@ def _peer_ids(peer: Path, model: Path, prompt: Prompt) -> list[int]:
 
 
 def _peer_greedy(
-    peer: Path, model: Path, prompts: list[list[int]], kv: str
+    peer: Path, model: Path, prompts: list[list[int]], kv: str, count: int = GREEDY_TOKENS
 ) -> list[tuple[list[int], list[float]]]:
     """For each prompt the ids that llama.cpp draws, and the top-two gaps."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.writelines(" ".join(map(str, ids)) + "\n" for ids in prompts)
         file.flush()
-        command = [str(peer / "peer"), "greedy", str(model), file.name, str(GREEDY_TOKENS), kv]
+        command = [str(peer / "peer"), "greedy", str(model), file.name, str(count), kv]
         made = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = [line.split() for line in made.stdout.splitlines()]
     return [

@@ -64,7 +64,7 @@ MODELS = (
     ),
     Qwen35(
         "qwen35-odd", "qwen35", 72, 3, 1, 24, 100, 4, 331, False, 42, theta=1e7,
-        key_heads=2, value_heads=6, key_dim=16, value_dim=24, taps=3, rope_dims=12,
+        key_heads=2, value_heads=6, key_dim=12, value_dim=16, taps=3, rope_dims=12,
         sections=(2, 2, 2),
     ),
     Qwen35(
@@ -75,9 +75,11 @@ MODELS = (
         "qwen35-wide", "qwen35", 256, 4, 2, 64, 512, 4, 320, True, 44, theta=1e7,
         key_dim=64, value_dim=64, rope_dims=16, sections=(3, 3, 2),
     ),
-    # Its router is as decided as that of qwen3moe-wide, and for the same reason.
+    # Its router is as decided as that of qwen3moe-wide, and for the same reason. In Q8_0 the
+    # distances of golem and of llama.cpp have still a ratio of 0.88 to 1.10 by the seed, 1.00 in
+    # the mean of eight; this seed is in the middle.
     Qwen35(
-        "qwen35moe-wide", "qwen35moe", 256, 4, 2, 64, 0, 4, 320, False, 45, theta=1e7,
+        "qwen35moe-wide", "qwen35moe", 256, 4, 2, 64, 0, 4, 320, False, 51, theta=1e7,
         key_dim=64, value_dim=64, rope_dims=16, sections=(3, 3, 2),
         experts=8, used=4, expert_ffn=256, shared_ffn=256, router_gain=4.0,
     ),
