@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from golem_core.graph import Graph, Tensor
 from golem_core.model import Generator, Options
+from golem_core.text import ChatFormat
 from golem_core.weights import Weights
 from golem_qwen35.block import Block
 from golem_qwen35.config import Config
+from golem_qwen35.format import format_of
 from golem_qwen35.prediction import Prediction
 
 
@@ -34,6 +36,10 @@ class Qwen35(Generator):
     def open(cls, weights: Weights, options: Options) -> Qwen35:
         """As `Generator.open`."""
         return cls(Config.from_weights(weights, cls.architecture)).checked(weights)
+
+    def format(self, weights: Weights) -> ChatFormat | None:
+        """As the file's chat template writes thoughts and calls."""
+        return format_of(weights.metadata.get("tokenizer.chat_template"))
 
     def forward(self, g: Graph) -> Tensor:
         """Records the pass; logits [vocab]. With `g.drafts` the drafting pass too."""
