@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
 import golem_core
-from golem_core import BadRequest, ContextFull, GolemError, NotFound, Unsupported
+from golem_core import (
+    BadRequest,
+    CallBegun,
+    CallDone,
+    ContextFull,
+    GolemError,
+    NotFound,
+    Thought,
+    Unsupported,
+)
 
 GREEDY = {"temperature": 0.0, "max_tokens": 16}
 
@@ -68,6 +79,88 @@ def test_threads_share_a_model(model):
     for worker in workers:
         worker.join()
     assert [together[i] for i in range(6)] == alone
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the weather for a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module", params=["gemma4", "qwen3", "qwen35"])
+def trained(request):
+    """A small model that has learnt to think and to call, in its family's own format."""
+    folder = os.environ.get("GOLEM_TEST_MODELS")
+    if not folder:
+        pytest.skip("GOLEM_TEST_MODELS names no folder")
+    path = Path(folder) / request.param / f"{request.param}-q8_0.gguf"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in {path.parent}")
+    with golem_core.load(path, threads=1, context=1024) as model:
+        yield model
+
+
+def test_thoughts_and_calls_are_apart_from_the_text(trained):
+    asked = [{"role": "user", "content": "What is the weather in Paris?"}]
+    ways = {"temperature": 0.0, "max_tokens": 90, "tools": [WEATHER]}
+    answer = trained.chat(asked, thinking=True, **ways)
+    events = list(answer.events())
+    done = answer.complete()
+    assert (done.text, done.finish_reason) == ("", "stop")
+    assert done.thoughts == "I should call get_weather."
+    (call,) = done.calls
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
+    assert "".join(event.text for event in events if isinstance(event, Thought)) == done.thoughts
+    assert events[-2:] == [CallBegun(0, call.id, call.name), CallDone(0, call.arguments)]
+
+    quick = trained.chat(asked, thinking=False, **ways).complete()
+    assert (quick.text, quick.thoughts) == ("", "")
+    assert [(call.name, call.arguments) for call in quick.calls] == [(call.name, call.arguments)]
+
+    # The call goes back as it came, and what the model says of its result is text.
+    told = {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": "12 C, sunny"}
+    talk = [*asked, done.message, told]
+    pieces = list(trained.chat(talk, thinking=False, **ways))
+    after = trained.chat(talk, thinking=False, **ways).complete()
+    assert "".join(pieces) == after.text != ""
+    assert (after.calls, after.unfinished) == ((), "")
+    assert not any(marker in after.text for marker in trained.format.markers)
+
+
+def test_an_answer_that_is_cut_off(trained):
+    ways = {"temperature": 0.0, "tools": [WEATHER], "thinking": False}
+    whole = trained.chat("What is the weather in Paris?", **ways).complete()
+    assert len(whole.calls) == 1
+    for most in range(1, len(whole.ids)):
+        done = trained.chat("What is the weather in Paris?", max_tokens=most, **ways).complete()
+        assert done.finish_reason == "length"
+        assert done.ids == whole.ids[:most]
+        assert not done.thoughts
+        assert done.text == ""
+        if done.calls:  # only the marker that ends it can be absent from a call
+            assert done.calls[0].arguments == {"city": "Paris"}
+        else:
+            assert done.unfinished.startswith(trained.format.call[0])
+
+
+def test_a_stop_string_ends_the_text_and_no_thought(trained):
+    ways = {"temperature": 0.0, "max_tokens": 90}
+    whole = trained.chat("What is 12 + 7?", thinking=False, **ways).complete()
+    assert whole.text == "12 + 7 = 19."
+    done = trained.chat("What is 12 + 7?", thinking=False, stop=" = ", **ways).complete()
+    assert (done.text, done.finish_reason) == ("12 + 7", "stop")
+    assert done.ids == whole.ids[: len(done.ids)]
+    ways["tools"] = [WEATHER]
+    done = trained.chat("What is the weather in Paris?", thinking=True, stop="call", **ways)
+    assert done.complete().thoughts == "I should call get_weather."
 
 
 @pytest.mark.parametrize(
@@ -137,12 +230,6 @@ def test_a_model_without_a_template(tmp_path, tiny_file, monkeypatch):
 
 
 def test_what_is_exported():
-    assert set(golem_core.__all__) <= set(dir(golem_core)) | {
-        "load",
-        "Answer",
-        "Completion",
-        "LanguageModel",
-    }
     for name in golem_core.__all__:
         assert getattr(golem_core, name).__doc__
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

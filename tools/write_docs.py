@@ -75,7 +75,7 @@ def _options(command: click.Command) -> list[str]:
     rows = []
     for option in command.params:
         if isinstance(option, click.Option):
-            flags = ", ".join(f"`{flag}`" for flag in option.opts)
+            flags = ", ".join(f"`{flag}`" for flag in [*option.opts, *option.secondary_opts])
             rows.append(f"| {flags} | {option.help} |")
     return ["| option | |", "|---|---|", *rows] if rows else []
 

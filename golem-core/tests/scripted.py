@@ -8,32 +8,36 @@ from typing import Any
 
 from golem_core.api import Answer, Completion
 from golem_core.engine import Timings
+from golem_core.text import Content, Event, Reply
+
+Piece = str | Event | BaseException
 
 
 class ScriptedAnswer(Answer):
-    """Says its pieces; a piece that is an exception is raised."""
+    """Says its pieces: texts and other parts of an answer; one that is an exception is raised."""
 
-    def __init__(self, prompt_ids: list[int], pieces: Sequence[str | BaseException]) -> None:
+    def __init__(self, prompt_ids: list[int], pieces: Sequence[Piece]) -> None:
         self.prompt_ids = prompt_ids
         self.cancelled = False
-        self._said: list[str] = []
-        self._pieces: Iterator[str | BaseException] = iter(pieces)
+        self._reply = Reply()
+        self._pieces: Iterator[Piece] = iter(pieces)
 
-    def __next__(self) -> str:
-        piece = next(self._pieces)
-        if isinstance(piece, BaseException):
-            raise piece
-        self._said.append(piece)
-        return piece
+    def events(self) -> Iterator[Event]:
+        for piece in self._pieces:
+            if isinstance(piece, BaseException):
+                raise piece
+            event = Content(piece) if isinstance(piece, str) else piece
+            self._reply.add([event])
+            yield event
 
     def cancel(self) -> None:
         self.cancelled = True
         self._pieces = iter(())
 
     def complete(self) -> Completion:
-        for _ in self:
+        for _ in self.events():
             pass
-        text = "".join(self._said)
+        text = self._reply.content
         return Completion(
             text=text,
             ids=[ord(c) for c in text],
@@ -50,13 +54,16 @@ class ScriptedAnswer(Answer):
                 accepted_tokens=0,
             ),
             seed=7,
+            thoughts=self._reply.thoughts,
+            calls=tuple(self._reply.calls),
+            unfinished=self._reply.unfinished,
         )
 
 
 class ScriptedModel:
     """Stands in for `LanguageModel`; `asked` has every request: (kind, prompt, options)."""
 
-    def __init__(self, *answers: Sequence[str | BaseException], template: bool = True) -> None:
+    def __init__(self, *answers: Sequence[Piece], template: bool = True) -> None:
         self.template = SimpleNamespace() if template else None
         self.asked: list[tuple[str, Any, dict[str, Any]]] = []
         self.closed = False

@@ -309,6 +309,15 @@ def test_a_reader_sees_tokens(tokenizer: Tokenizer) -> None:
     answer = [("<think>", True), ("<think>é", False), ("</think>\n\n<x>Hi " + CALL, True)]
     reply = read(AnswerReader(tokenizer, JSON), tokenizer, *answer)
     assert (reply.thoughts, reply.content, made(reply)) == ("<think>é", "Hi ", [one_call(a=1)])
+    # What began as a call, and is none, has no markers in it either.
+    for text, content, unfinished in (
+        ("a<call>b</call>c", "abc", ""),
+        ("a<call>", "a", "<call>"),
+        ('a<call>{"named": 1}</call>b', "ab", '<call>{"named": 1}</call>'),
+        ("a</call></think>b<x>", "ab", ""),
+    ):
+        reply = read(AnswerReader(tokenizer, JSON), tokenizer, (text, True))
+        assert reply == Reply(content, unfinished=unfinished)
     # A character that a marker cuts off ends there.
     reader = AnswerReader(tokenizer, JSON)
     first, *_ = tokenizer.encode("é")

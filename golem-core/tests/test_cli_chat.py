@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from golem_core.cli import repl
 from golem_core.cli.chat import Conversation, Leave
 from golem_core.errors import BadRequest, ContextFull, GolemError, NotFound
-from golem_core.settings import Settings
+from golem_core.text import Thought
 
 from .scripted import ScriptedModel
 
@@ -56,6 +57,8 @@ def test_set(talk: Conversation, said: list[str]) -> None:
         ("/set device vulkan", "device cannot be set here; there are max_tokens, temperature"),
         ("/set temperature", "/set temperature needs a value"),
         ("/set top_p 2", "top_p is '2'; expected a number from 0 to 1"),
+        ("/think hard", "/think takes on or off, not 'hard'"),
+        ("/thoughts aloud", "/thoughts takes show, fold, hide, not 'aloud'"),
         ("/save", "/save needs the name of a file"),
     ],
 )
@@ -123,8 +126,8 @@ def converse(
 ) -> int:
     editor = Lines(*lines)
     monkeypatch.setattr(repl, "_session", lambda: editor)
-    settings = Settings({"max_tokens": "9"}, {}, Path("absent"))
-    return repl.converse(model, "m", settings, None, [], raw)
+    talk = Conversation(model="m", print=click.echo, options={"max_tokens": 9})
+    return repl.converse(model, talk, [], raw)
 
 
 def test_a_conversation_remembers(monkeypatch, capsys) -> None:
@@ -211,3 +214,15 @@ def test_stats_of_the_last_answer(monkeypatch, capsys) -> None:
     out = capsys.readouterr().out
     assert out.startswith("nothing was answered yet\nx\nread 3 tokens")
     assert out.endswith("; stop\n")
+
+
+def test_thoughts(monkeypatch, capsys) -> None:
+    model = ScriptedModel(*[[Thought("hm"), "Yes."]] * 3)
+    lines = ["/thoughts show", "/think on", "a", "/think off", "/thoughts hide", "b", "/think", "c"]
+    assert converse(monkeypatch, model, *lines, "/thoughts", "/bye") == 0
+    assert [asked.get("thinking") for _, _, asked in model.asked] == [True, False, None]
+    out, err = capsys.readouterr()
+    assert out.count("Yes.\n") == 3
+    assert err.count("hm\n\n") == 1
+    # A thought is no part of what is remembered.
+    assert model.asked[1][1][1] == {"role": "assistant", "content": "Yes."}

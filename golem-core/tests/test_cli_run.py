@@ -13,6 +13,7 @@ from golem_core import api
 from golem_core.cli.app import run
 from golem_core.cli.run import rates
 from golem_core.errors import NoMemory, NotFound, PassFailed
+from golem_core.text import CallBegun, CallBroken, CallDone, Thought
 
 from .scripted import ScriptedModel, loader
 
@@ -195,12 +196,81 @@ def test_too_many_threads_are_told_of(scripted, capsys) -> None:
 
 
 def test_no_control_characters_on_a_terminal(scripted, monkeypatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     scripted(["a\x1b]0;title\x07b\n"])
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     assert run(["run", "m", "-p", "hi"]) == 0
     assert screen.getvalue() == "a\ufffd]0;title\ufffdb\n"
+
+
+THINKS = [
+    Thought("It is\n"),
+    Thought("simple."),
+    "Look.",
+    CallBegun(0, "1", "weather"),
+    CallDone(0, {"city": "Oslo\n", "days": [1, None]}),
+    CallBegun(1, "2", "note"),
+    CallBroken(1, '<tool_call>{"name": "no'),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_thoughts_and_calls(scripted, capsys) -> None:
+    model = scripted(THINKS)
+    assert run(["run", "m", "-p", "hi", "--thoughts", "show"]) == 0
+    out, err = capsys.readouterr()
+    assert out == 'Look.\nweather(city="Oslo\\n", days=[1, null])\n'
+    assert err == (
+        'It is\nsimple.\n\n(a call of a tool was cut off: \'<tool_call>{"name": "no\')\n'
+    )
+    assert "thinking" not in model.asked[0][2]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("fold", "(thought for 0.0 s)\n"), ("hide", ""), (None, "")]
+)
+def test_thoughts_are_folded_or_hidden(scripted, capsys, how, said) -> None:
+    scripted([*THINKS[:2], "Yes.\n"])
+    assert run(["run", "m", "-p", "hi", *(["--thoughts", how] if how else [])]) == 0
+    assert capsys.readouterr() == ("Yes.\n", said)
+
+
+@pytest.mark.parametrize(
+    ("color", "said"),
+    [
+        ("auto", "\x1b[2mIt is\n\x1b[0m\x1b[2msimple.\x1b[0m\n\n"),
+        ("never", "It is\nsimple.\n\n"),
+    ],
+)
+def test_a_terminal_shows_thoughts_dimmed(scripted, monkeypatch, color, said) -> None:
+    scripted([*THINKS[:2], "Yes.\n"])
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert run(["--color", color, "run", "m", "-p", "hi"]) == 0
+    assert screen.getvalue() == said
+
+
+def test_thinking_is_asked_for(scripted, capsys) -> None:
+    model = scripted(["x"], ["y"])
+    assert run(["run", "m", "-p", "hi", "--think"]) == 0
+    assert model.asked[0][2] == {"stop": [], "thinking": True}
+    assert run(["run", "m", "-p", "hi", "--no-think"]) == 0
+    assert model.asked[1][2] == {"stop": [], "thinking": False}
+    assert run(["run", "m", "-p", "hi", "--think", "--raw"]) == 2
+    assert "--raw uses no template" in capsys.readouterr().err
+
+
+def test_json_has_thoughts_and_calls(scripted, capsys) -> None:
+    scripted(THINKS)
+    assert run(["run", "m", "-p", "hi", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["text"], found["thoughts"]) == ("Look.", "It is\nsimple.")
+    call = {"id": "1", "name": "weather", "arguments": {"city": "Oslo\n", "days": [1, None]}}
+    assert found["calls"] == [call]
+    assert found["unfinished"] == THINKS[-1].text

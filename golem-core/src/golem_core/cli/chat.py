@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from golem_core.cli.answer import THOUGHTS
 from golem_core.cli.options import GENERATING
 from golem_core.errors import BadRequest, NotFound
 from golem_core.settings import SETTINGS
@@ -18,6 +19,8 @@ COMMANDS = {
     "/help": "this list",
     "/reset": "forget what was said; the system text stays",
     "/system [TEXT]": "set the system text and start over; without TEXT, none",
+    "/think [on|off]": "have the model think first, or not; without a word, as it likes",
+    "/thoughts [show|fold|hide]": "how thoughts are shown; without a word, on a terminal",
     "/set [NAME VALUE]": "change how answers are drawn; without NAME, print it",
     "/save FILE": "write the conversation to a file",
     "/load FILE": "go on with a conversation from a file",
@@ -33,7 +36,11 @@ class Leave(Exception):
 
 @dataclass
 class Conversation:
-    """The turns so far and how answers are drawn. `print` receives what a command says."""
+    """The turns so far and how answers are drawn. `print` receives what a command says.
+
+    `thinking` is whether the model shall think, None as its template does; `thoughts` is how that
+    is shown, see `AnswerPrinter`.
+    """
 
     model: str
     print: Callable[[str], None]
@@ -41,6 +48,8 @@ class Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     stats: str | None = None
+    thinking: bool | None = None
+    thoughts: str | None = None
 
     def turns(self, text: str) -> list[dict[str, str]]:
         """The messages with the system text before them and a user's turn after them."""
@@ -79,6 +88,18 @@ class Conversation:
         self.system = rest or None
         self.messages.clear()
         self.print("the conversation starts over" + ("" if rest else ", without a system text"))
+
+    def _think(self, rest: str) -> None:
+        if rest not in ("", "on", "off"):
+            raise BadRequest(f"/think takes on or off, not {rest!r}")
+        self.thinking = {"on": True, "off": False}.get(rest)
+        self.print(f"thinking {rest or 'as the template does'}")
+
+    def _thoughts(self, rest: str) -> None:
+        if rest and rest not in THOUGHTS:
+            raise BadRequest(f"/thoughts takes {', '.join(THOUGHTS)}, not {rest!r}")
+        self.thoughts = rest or None
+        self.print(f"thoughts {rest or 'as by default'}")
 
     def _set(self, rest: str) -> None:
         if not rest:

@@ -7,35 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from golem_core.cli.answer import AnswerPrinter
 from golem_core.cli.chat import COMMANDS, Conversation, Leave
-from golem_core.cli.options import GENERATING, note
+from golem_core.cli.options import note
 from golem_core.cli.run import rates
-from golem_core.cli.terminal import Waiting, write
+from golem_core.cli.terminal import Waiting
 from golem_core.errors import GolemError
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
     from golem_core.api import Answer, LanguageModel
-    from golem_core.settings import Settings
 
 FENCE = '"""'
 INTERRUPTED = 130
 
 
-def converse(
-    model: LanguageModel,
-    name: str,
-    settings: Settings,
-    system: str | None,
-    stop: list[str],
-    raw: bool,
-) -> int:
+def converse(model: LanguageModel, talk: Conversation, stop: list[str], raw: bool) -> int:
     """Talks until /bye, the end of input, or a second Ctrl-C; gives the exit code."""
     session = _session()
-    talk = Conversation(
-        model=name, print=click.echo, system=system, options=settings.given(*GENERATING)
-    )
     raw = raw or model.template is None
     if raw:
         note("each text is continued as it stands: there is no chat template in use")
@@ -75,11 +65,14 @@ def _answer(
 ) -> bool:
     """Streams one answer and keeps the turn; gives whether Ctrl-C stopped it."""
     options: dict[str, Any] = {**talk.options, "stop": stop}
-    answer = model.generate(text, **options) if raw else model.chat(talk.turns(text), **options)
-    stopped = _stream(answer)
+    if raw:
+        answer = model.generate(text, **options)
+    else:
+        if talk.thinking is not None:
+            options["thinking"] = talk.thinking
+        answer = model.chat(talk.turns(text), **options)
+    stopped = _stream(answer, AnswerPrinter(talk.thoughts))
     done = answer.complete()
-    if not done.text.endswith("\n"):
-        write("\n")
     talk.stats = f"{rates(done)}; {done.finish_reason}"
     if stopped:
         note("(stopped)")
@@ -90,16 +83,18 @@ def _answer(
     return stopped
 
 
-def _stream(answer: Answer) -> bool:
+def _stream(answer: Answer, printer: AnswerPrinter) -> bool:
     """Writes the answer as it comes; the first Ctrl-C stops it, one more passes through."""
     try:
         with Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
-            for piece in answer:
+            for event in answer.events():
                 waiting.done()
-                write(piece)
+                printer.take(event)
     except KeyboardInterrupt:
         answer.cancel()
+        printer.interrupt()
         return True
+    printer.end()
     return False
 
 

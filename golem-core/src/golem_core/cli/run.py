@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import select
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from golem_core.cli.answer import THOUGHTS, AnswerPrinter
 from golem_core.cli.options import (
     GENERATING,
     as_json,
@@ -17,7 +19,7 @@ from golem_core.cli.options import (
     print_json,
     setting_options,
 )
-from golem_core.cli.terminal import Waiting, write
+from golem_core.cli.terminal import Waiting
 from golem_core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ PATIENCE = 3.0  # seconds for a pipe to bring something before we say that we wa
 @click.option("-p", "--prompt", help="The prompt; - reads it from standard input.")
 @click.option("--raw", is_flag=True, help="Continue the text, without the chat template.")
 @click.option("--system", metavar="TEXT", help="What the system says before the conversation.")
+@click.option("--think/--no-think", default=None, help="Whether a model that can think does.")
+@click.option(
+    "--thoughts",
+    type=click.Choice(THOUGHTS),
+    help="Show thoughts on standard error, fold them to one line, or hide them. "
+    "[default: show on a terminal, else hide]",
+)
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the answer here; up to four.")
 @click.option("--stats", is_flag=True, help="Print times and rates to standard error.")
 @as_json
@@ -41,6 +50,8 @@ def command(
     prompt: str | None,
     raw: bool,
     system: str | None,
+    think: bool | None,
+    thoughts: str | None,
     stop: tuple[str, ...],
     stats: bool,
     as_json: bool,
@@ -54,6 +65,8 @@ def command(
     """
     if raw and system is not None:
         raise click.UsageError("--raw uses no template, so there is no place for --system")
+    if raw and think is not None:
+        raise click.UsageError("--raw uses no template, so nothing tells the model to think or not")
     settings = effective(options)
     text = _prompt(prompt)
     asked = {**settings.given(*GENERATING), "stop": list(stop)}
@@ -63,14 +76,23 @@ def command(
         if text is None:
             if as_json:
                 raise click.UsageError("--json needs a prompt: -p TEXT, or a pipe")
+            from golem_core.cli.chat import Conversation
             from golem_core.cli.repl import converse
 
-            raise click.exceptions.Exit(converse(loaded, model, settings, system, list(stop), raw))
-        answer = ask(loaded, text, raw=raw, system=system, options=asked)
+            talk = Conversation(
+                model,
+                click.echo,
+                system=system,
+                options=settings.given(*GENERATING),
+                thinking=think,
+                thoughts=thoughts,
+            )
+            raise click.exceptions.Exit(converse(loaded, talk, list(stop), raw))
+        answer = ask(loaded, text, raw=raw, system=system, thinking=think, options=asked)
         if as_json:
             print_json(_result(model, answer.complete()))
         else:
-            done = _stream(answer)
+            done = _stream(answer, AnswerPrinter(thoughts))
             if stats:
                 note(rates(done))
 
@@ -97,7 +119,13 @@ def _load(model: str, settings: Settings, waiting: Waiting) -> LanguageModel:
 
 
 def ask(
-    model: LanguageModel, text: str, *, raw: bool, system: str | None, options: dict[str, Any]
+    model: LanguageModel,
+    text: str,
+    *,
+    raw: bool,
+    system: str | None,
+    thinking: bool | None,
+    options: dict[str, Any],
 ) -> Answer:
     """Submits one prompt; a model without a chat template continues the text, and we say so."""
     if not raw and model.template is None:
@@ -108,24 +136,23 @@ def ask(
     if raw:
         return model.generate(text, **options)
     messages = [{"role": "system", "content": system}] if system is not None else []
+    if thinking is not None:
+        options = {**options, "thinking": thinking}
     return model.chat([*messages, {"role": "user", "content": text}], **options)
 
 
-def _stream(answer: Answer) -> Completion:
+def _stream(answer: Answer, printer: AnswerPrinter) -> Completion:
     """Writes the answer as it comes. Ctrl-C stops it and the command."""
-    ends_line = True
     try:
         with Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
-            for piece in answer:
+            for event in answer.events():
                 waiting.done()
-                write(piece)
-                ends_line = piece.endswith("\n")
+                printer.take(event)
     except KeyboardInterrupt:
         answer.cancel()
-        write("\n")
+        printer.interrupt()
         raise
-    if not ends_line:
-        write("\n")
+    printer.end()
     return answer.complete()
 
 
@@ -169,6 +196,9 @@ def _result(model: str, done: Completion) -> dict[str, Any]:
     return {
         "model": model,
         "text": done.text,
+        "thoughts": done.thoughts,
+        "calls": [asdict(call) for call in done.calls],
+        "unfinished": done.unfinished,
         "ids": done.ids,
         "prompt_ids": done.prompt_ids,
         "finish_reason": done.finish_reason,

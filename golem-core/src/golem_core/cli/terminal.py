@@ -9,6 +9,8 @@ import time
 from types import TracebackType
 from typing import TextIO
 
+import click
+
 __all__ = ["Waiting", "write"]
 
 # A model may draw any text, and on a terminal a control character is a command to it. Newline
@@ -16,11 +18,19 @@ __all__ = ["Waiting", "write"]
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def write(text: str, to: TextIO | None = None) -> None:
-    """Writes a piece of an answer at once; on a terminal without control characters."""
+def write(text: str, to: TextIO | None = None, *, dim: bool = False) -> None:
+    """Writes a piece of an answer at once; on a terminal without control characters.
+
+    `dim` makes it fainter there, where colours are not turned off.
+    """
     stream = sys.stdout if to is None else to
-    if stream.isatty():
+    terminal = stream.isatty()
+    if terminal:
         text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    context = click.get_current_context(silent=True)
+    coloured = terminal if context is None or context.color is None else context.color
+    if dim and coloured:
+        text = click.style(text, dim=True)
     stream.write(text)
     stream.flush()
 

@@ -49,9 +49,12 @@ class CallDone:
 
 @dataclass(frozen=True)
 class CallBroken:
-    """The call `index` was cut off, or is none that can be read; `text` is how it was written."""
+    """The call `index` was cut off, or is none that can be read; `text` is how it was written.
 
-    index: int
+    `index` is None for a call whose name was not known yet: it had not begun.
+    """
+
+    index: int | None
     text: str
 
 

@@ -85,7 +85,7 @@ class Parser:
         """The answer is over: what is still open ends here. To be called once."""
         self._rest()
         if self._call is not None:
-            self._close_call("")
+            self._close_call()
         if self._thinking:
             self._thought.end()
         self._content.end()
@@ -105,7 +105,7 @@ class Parser:
         if self.ended:
             return
         if self._call is not None:
-            self._in_call(self._call, piece, marker)
+            self._in_call(self._call, piece, marker, token)
         elif marker:
             self._marker(piece, token)
         else:
@@ -123,7 +123,7 @@ class Parser:
             self.ended = True
         elif self._form.call is not None and marker == self._form.call[0]:
             assert self._form.reads is not None
-            self._call = _OpenCall(marker, self._form.reads())
+            self._call = _OpenCall(marker, token, self._form.reads())
         elif marker == closes and self._thinking:
             self._thinking = False
             self._thought.end()
@@ -137,26 +137,25 @@ class Parser:
         else:
             self._say(marker)
 
-    def _in_call(self, call: _OpenCall, piece: str, marker: bool) -> None:
+    def _in_call(self, call: _OpenCall, piece: str, marker: bool, token: bool) -> None:
         form = self._form
         assert form.call is not None
-        call.raw.append(piece)
-        if marker and piece in form.within and call.text.mark(piece):
-            pass
-        elif marker and not call.text.quoted() and piece in (*form.call, *form.ends):
-            call.raw.pop()
-            closing = piece if piece == form.call[1] else ""
-            self._close_call(closing)
+        if marker and not call.text.quoted() and piece in (*form.call, *form.ends):
+            closing = piece == form.call[1]
+            if closing:
+                call.add(piece, token)
+            self._close_call()
             if not closing:
-                self._marker(piece, token=True)
+                self._marker(piece, token)
             return
-        else:
+        call.add(piece, token)
+        if not (marker and piece in form.within and call.text.mark(piece)):
             call.text.push(piece)
         if call.index is None and call.text.name is not None:
             self._begin(call, call.text.name)
         elif call.text.hopeless:
             self._call = None
-            self._say("".join(call.raw))
+            self._say(call.shown)
 
     def _begin(self, call: _OpenCall, name: str) -> None:
         call.index = self._calls
@@ -167,19 +166,18 @@ class Parser:
         self._content.before_call()
         self._events.append(CallBegun(call.index, self._ids(), name))
 
-    def _close_call(self, closing: str) -> None:
+    def _close_call(self) -> None:
         call, self._call = self._call, None
         assert call is not None
         arguments = call.text.arguments(self._tools)
         if arguments is not None and call.index is None and call.text.name is not None:
             self._begin(call, call.text.name)
-        raw = "".join(call.raw) + closing
-        if call.index is None:
-            self._say(raw)
-        elif arguments is None:
-            self._events.append(CallBroken(call.index, raw))
-        else:
+        if call.index is not None and arguments is not None:
             self._events.append(CallDone(call.index, arguments))
+        elif call.index is not None or call.token:
+            self._events.append(CallBroken(call.index, call.raw))
+        else:
+            self._say(call.raw)
 
 
 def parse(form: ChatFormat, text: str, *, tools: Tools = (), thinks: bool = False) -> Reply:
@@ -189,12 +187,27 @@ def parse(form: ChatFormat, text: str, *, tools: Tools = (), thinks: bool = Fals
 
 
 class _OpenCall:
-    """A call between its markers; `index` is None until its name is known."""
+    """A call from its first marker on; `index` is None until its name is known."""
 
-    def __init__(self, marker: str, text: CallText) -> None:
-        self.raw = [marker]
+    def __init__(self, marker: str, token: bool, text: CallText) -> None:
+        self._pieces: list[tuple[str, bool]] = []
+        self.token = token
         self.text = text
         self.index: int | None = None
+        self.add(marker, token)
+
+    def add(self, piece: str, token: bool) -> None:
+        self._pieces.append((piece, token))
+
+    @property
+    def raw(self) -> str:
+        """All that was written of it."""
+        return "".join(piece for piece, _ in self._pieces)
+
+    @property
+    def shown(self) -> str:
+        """That without the markers that were tokens: what it says if it turns out to be no call."""
+        return "".join(piece for piece, token in self._pieces if not token)
 
 
 class _Content:
