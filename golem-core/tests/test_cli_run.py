@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -254,6 +255,15 @@ def test_a_terminal_shows_thoughts_dimmed(scripted, monkeypatch, color, said) ->
     monkeypatch.setenv("TERM", "xterm")
     assert run(["--color", color, "run", "m", "-p", "hi"]) == 0
     assert screen.getvalue() == said
+
+
+def test_an_answer_that_fails_while_it_thinks(scripted, monkeypatch) -> None:
+    scripted([Thought("hm"), PassFailed("logits are NaN (pass 3)", "logits", "nan_logits")])
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert run(["--color", "never", "run", "m", "-p", "hi", "--thoughts", "fold"]) == 1
+    assert screen.getvalue().endswith("(thought for 0.0 s)\ngolem: logits are NaN (pass 3)\n")
+    assert not [one for one in threading.enumerate() if one.name.startswith("golem-waiting")]
 
 
 def test_thinking_is_asked_for(scripted, capsys) -> None:

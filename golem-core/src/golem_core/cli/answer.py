@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from golem_core.cli.options import note
@@ -23,7 +24,7 @@ THOUGHTS = ("show", "fold", "hide")
 
 
 class AnswerPrinter:
-    """Writes the parts of one answer as they come.
+    """Writes the parts of one answer as they come. As a context it ends the line, however it ends.
 
     thoughts  ``show`` writes them dimmed, ``fold`` says how long they took, ``hide`` leaves them
               out; None shows them on a terminal and hides them elsewhere
@@ -59,15 +60,19 @@ class AnswerPrinter:
             self._end_line()
             note(f"(a call of a tool was cut off: {event.text!r})")
 
-    def end(self) -> None:
-        """The answer is over; what is said next begins a line."""
+    def __enter__(self) -> AnswerPrinter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._ends_line = False  # ^C stands in it
         self._end_thought()
         self._end_line()
-
-    def interrupt(self) -> None:
-        """The answer was stopped: also ends the line that ^C stands in."""
-        self._ends_line = False
-        self.end()
 
     def _line(self, text: str) -> None:
         self._end_line()

@@ -86,15 +86,13 @@ def _answer(
 def _stream(answer: Answer, printer: AnswerPrinter) -> bool:
     """Writes the answer as it comes; the first Ctrl-C stops it, one more passes through."""
     try:
-        with Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
+        with printer, Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
             for event in answer.events():
                 waiting.done()
                 printer.take(event)
     except KeyboardInterrupt:
         answer.cancel()
-        printer.interrupt()
         return True
-    printer.end()
     return False
 
 

@@ -144,15 +144,13 @@ def ask(
 def _stream(answer: Answer, printer: AnswerPrinter) -> Completion:
     """Writes the answer as it comes. Ctrl-C stops it and the command."""
     try:
-        with Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
+        with printer, Waiting(f"reading {len(answer.prompt_ids)} tokens") as waiting:
             for event in answer.events():
                 waiting.done()
                 printer.take(event)
     except KeyboardInterrupt:
         answer.cancel()
-        printer.interrupt()
         raise
-    printer.end()
     return answer.complete()
 
 

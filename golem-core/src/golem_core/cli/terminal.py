@@ -53,7 +53,7 @@ class Waiting:
 
     def __enter__(self) -> Waiting:
         if self._stream.isatty():
-            self._thread = threading.Thread(target=self._tick, daemon=True)
+            self._thread = threading.Thread(target=self._tick, name="golem-waiting", daemon=True)
             self._thread.start()
         return self
 
