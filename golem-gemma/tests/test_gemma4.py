@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from golem_core.errors import BadWeights, Unsupported
@@ -19,6 +20,23 @@ from golem_gemma import Gemma4
 WIDTH = 64
 HEADS = 4
 DIMS = {True: 16, False: 32}  # of a head that sees a window, or everything
+
+
+class Drawn(Tiny):
+    """Numbers that a model of this kind could have: scores and routers are not scaled by the code.
+
+    So the queries' norms do it here, and the router tells its experts apart. Attention of random
+    numbers would look at one place only, and near-equal experts change places by one rounding.
+    """
+
+    def draw(self, name: str) -> npt.NDArray[np.float32]:
+        """As `Tiny.draw`."""
+        drawn = super().draw(name)
+        if name.endswith("attn_q_norm.weight"):
+            drawn /= np.sqrt(np.float32(len(drawn)))
+        if name.endswith("ffn_gate_inp.weight"):
+            drawn *= 4 * np.sqrt(np.float32(WIDTH))
+        return drawn
 
 
 def gemma4(
@@ -119,7 +137,7 @@ def gemma4(
             "expert_used_count": used,
             "expert_feed_forward_length": expert_ffn,
         }
-    return Tiny("gemma4", keys, tensors, seed)
+    return Drawn("gemma4", keys, tensors, seed)
 
 
 class Gemma4Suite(GeneratorSuite):
