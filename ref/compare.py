@@ -31,3 +31,18 @@ def among(logs: ArrayLike, top: ArrayLike, logits: Floats) -> float:
     p = log_softmax(np.asarray(logs, np.float32))
     q = log_softmax(np.take_along_axis(logits, np.asarray(top), axis=1))
     return float((np.exp(p) * (p - q)).sum(axis=-1).mean())
+
+
+def grouped(logs: ArrayLike, top: ArrayLike, rest: ArrayLike, logits: Floats) -> float:
+    """KL of the likeliest tokens one by one and of all others as one, in nats, the mean.
+
+    `logs` [positions, k] are the logarithmic probabilities of the tokens `top`, `rest` [positions]
+    that of all others together; `logits` [positions, vocabulary] are the engine's. A lower bound
+    of the whole divergence, close to it where `rest` is small.
+    """
+    q = log_softmax(logits)
+    mine = np.take_along_axis(q, np.asarray(top, np.int64), axis=1)
+    others = np.log((np.exp(q).sum(axis=1) - np.exp(mine).sum(axis=1)).clip(min=1e-300))
+    p, left = np.asarray(logs, np.float64), np.asarray(rest, np.float64)
+    whole = (np.exp(p) * (p - mine)).sum(axis=1) + np.exp(left) * (left - others)
+    return float(whole.mean())
