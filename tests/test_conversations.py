@@ -138,6 +138,28 @@ def test_it_renders_what_transformers_renders(family: str, name: str, source: st
             assert not any(trusted and (MEDIA in t or MARKERS in t) for t, trusted in pieces)
 
 
+@families
+def test_its_ids_are_those_of_transformers(family: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer, template = tokenizer_of(family), template_of(family, "trained")
+    place = (folder("GOLEM_TEST_MODELS") / FAMILIES[family].model).parent / "hf"
+    oracle = transformers.AutoTokenizer.from_pretrained(place)
+    for name, talk in CONVERSATIONS.items():
+        if "typed" in name:  # transformers takes what anybody types for the markers themselves
+            continue
+        messages = composed(talk.messages)
+        for thinks in (True, False):
+            want = oracle.apply_chat_template(
+                copy.deepcopy(messages),
+                tools=talk.tools,
+                add_generation_prompt=True,
+                enable_thinking=thinks,
+                return_dict=False,
+            )
+            pieces = template.render(messages, tools=talk.tools, enable_thinking=thinks)
+            assert tokenizer.encode_marked(pieces, bos=True) == list(want)
+
+
 @names
 @families
 def test_control_tokens_come_of_the_template_only(family: str, name: str) -> None:
