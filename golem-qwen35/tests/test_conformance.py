@@ -65,6 +65,11 @@ MIXTURE_KEYS = {
     "expert_shared_feed_forward_length": 64,
 }
 PARTS = ("gated", "attn_residual", "out")
+# The first rows of random weights ask a memory of a few keys for something else, and the norm makes
+# a whole answer of what little is found, rounding included: over eight seeds the worst logit of
+# eight-bit activations was off by 0.04 to 0.5 of the largest, 0.5 where experts change too. What
+# other weights would say is off by more than 1.
+ASTRAY = 0.6
 
 
 def written(
@@ -112,6 +117,7 @@ class TestDense(GeneratorSuite):
     """Blocks in an order that no interval gives, and no prediction block."""
 
     tiny = written("qwen35", "add", DENSE, DENSE_KEYS, {"output.weight": (VOCAB, WIDTH)})
+    astray = ASTRAY
     parts = (*PARTS, "ffn_down")
 
 
@@ -193,6 +199,7 @@ class TestPrediction(PredictionSuite):
         "qwen35", "dda", DENSE, DENSE_KEYS, predicts={"nextn.shared_head_norm.weight": (WIDTH,)}
     )
     optional = (*GeneratorSuite.optional, "shared_head_norm")
+    astray = ASTRAY
     parts = (*PARTS, "ffn_down")
 
 
@@ -215,9 +222,11 @@ class TestOwnPrediction(PredictionSuite):
         },
     )
     optional = (*GeneratorSuite.optional, "embed_tokens", "shared_head_head")
+    astray = ASTRAY
     parts = (*PARTS, "ffn_down")
 
 
 class TestMixture(PredictionSuite):
     tiny = written("qwen35moe", "dda", MIXTURE, MIXTURE_KEYS, {"output.weight": (VOCAB, WIDTH)}, {})
+    astray = ASTRAY
     parts = (*PARTS, "ffn_routing", "ffn_experts", "ffn_shexp")
