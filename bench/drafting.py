@@ -1,4 +1,4 @@
-"""What guessing the next tokens gains: tokens a second with and without drafts, of one conversation.
+"""What guessing the next tokens gains: tokens a second with and without drafts, one conversation.
 
     python -m bench.drafting FILE... [--threads 1 2] [--rounds 5] [--tokens 96]
 
