@@ -111,7 +111,8 @@ def test_show(tiny_file, capsys):
     assert found["class"] == "golem_gemma.model.Gemma3"
     longest = found["memory"][-1]
     assert longest["context"] == found["context"]
-    assert longest["total"] == longest["weights"] + longest["keys_and_values"]
+    parts = ("weights", "pages", "states", "passes", "process")
+    assert longest["total"] == sum(longest[part] for part in parts)
 
 
 def test_plugins(capsys):

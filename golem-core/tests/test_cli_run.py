@@ -54,7 +54,13 @@ def test_one_answer(scripted, capsys) -> None:
     assert model.asked == [("chat", [{"role": "user", "content": "hi"}], {"stop": []})]
     assert model.loaded == (
         "m.gguf",
-        {"device": "cpu", "threads": None, "context": None, "draft": "auto"},
+        {
+            "device": "cpu",
+            "threads": None,
+            "context": None,
+            "max_sequences": 1,
+            "draft": "auto",
+        },
     )
     assert model.closed
 
@@ -80,6 +86,7 @@ def test_options_and_settings_reach_the_model(scripted, monkeypatch) -> None:
         "device": "reference",
         "threads": 1,
         "context": 2048,
+        "max_sequences": 1,
         "draft": "ngram",
     }
 

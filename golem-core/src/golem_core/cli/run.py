@@ -113,6 +113,7 @@ def _load(model: str, settings: Settings, waiting: Waiting) -> LanguageModel:
         device=settings["device"],
         threads=settings["threads"],
         context=settings["context"],
+        max_sequences=1,
         draft=settings["draft"],
         say=say,
     )

@@ -18,9 +18,15 @@ from golem_core.cli.options import (
 from golem_core.errors import GolemError
 
 if TYPE_CHECKING:
+    from golem_core.model import Generator
     from golem_core.weights import Weights
 
 CONTEXTS = (4096, 8192, 32768)  # positions that the memory is shown for, up to the trained
+MEMORY = ("weights", "pages", "states", "passes", "process", "total")
+# Of the process besides, measured with CPython 3.11 on x86-64: the interpreter and the libraries,
+# and the tokenizer, by how many tokens and merges it has.
+PROCESS = 54_000_000
+TOKENIZER = {"tokens": 300, "merges": 300, "scores": 110}
 
 
 @click.command()
@@ -84,22 +90,13 @@ def _model(weights: Weights) -> dict[str, Any]:
     A file that nothing here runs is described all the same, with the reason.
     """
     from golem_core.api import open_generator
-    from golem_core.graph import Graph
 
     try:
         model = open_generator(weights)
-        graph = Graph(weights)
-        graph.result = model.forward(graph)
+        contexts = sorted({*(c for c in CONTEXTS if c < model.context), model.context})
+        needs = [_memory(weights, model, context) for context in contexts]
     except GolemError as error:
         return {"runs": False, "reason": str(error), "context": None, "memory": None}
-    needs = []
-    for context in sorted({*(c for c in CONTEXTS if c < model.context), model.context}):
-        kept = sum(
-            2 * 2 * cache.heads * cache.dim * min(context, cache.window or context)
-            for cache in graph.caches
-        )
-        row = {"context": context, "weights": weights.nbytes, "keys_and_values": kept}
-        needs.append({**row, "total": weights.nbytes + kept})
     return {
         "runs": True,
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
@@ -107,6 +104,30 @@ def _model(weights: Weights) -> dict[str, Any]:
         "vocabulary": model.vocab,
         "memory": needs,
     }
+
+
+def _memory(weights: Weights, model: Generator, context: int) -> dict[str, int]:
+    """Bytes that `golem run` takes on the processor once a conversation has filled its context."""
+    from golem_core.cpu.measure import measure
+    from golem_core.engine.start import WIDTH, choose_plan
+    from golem_core.threads import choose
+
+    plan = choose_plan(model, weights, context, 1, WIDTH, 2**63, "auto")
+    needs = measure(
+        plan.graph,
+        width=WIDTH,
+        outputs=plan.outputs,
+        pages=plan.room.pages,
+        states=plan.room.states,
+        workers=choose().count,
+    )
+    needs["process"] = PROCESS + sum(
+        count * len(listed)
+        for key, count in TOKENIZER.items()
+        if (listed := weights.metadata.get(f"tokenizer.ggml.{key}")) is not None
+        and hasattr(listed, "__len__")
+    )
+    return {"context": context, **needs, "total": sum(needs.values())}
 
 
 def _is_short(value: object) -> bool:
@@ -150,11 +171,8 @@ def _print(found: dict[str, Any]) -> None:
     if found["memory"]:
         click.echo()
         table(
-            ("CONTEXT", "WEIGHTS", "KEYS AND VALUES", "TOTAL"),
-            [
-                (str(m["context"]), *(human(m[k]) for k in ("weights", "keys_and_values", "total")))
-                for m in found["memory"]
-            ],
+            ("CONTEXT", *(name.upper() for name in MEMORY)),
+            [(str(m["context"]), *(human(m[name]) for name in MEMORY)) for m in found["memory"]],
         )
     for tensor in found.get("tensors", ()):
         shape = "x".join(map(str, tensor["shape"]))

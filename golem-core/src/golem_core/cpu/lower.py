@@ -241,8 +241,8 @@ class _Lowering:
                             found.setdefault(weight.name, weight)
         return list(found.values())
 
-    def pack_weights(self) -> None:
-        """Brings every matrix into the layout of its kernel, and lets go of the file's pages.
+    def lay_weights(self) -> tuple[list[tuple[Weight, int, int]], int]:
+        """Gives each matrix that is packed its place; these, and the bytes of all of them.
 
         A matrix whose kernel reads the file's own layout stays where it is mapped.
         """
@@ -258,9 +258,16 @@ class _Lowering:
             self.packed[weight.name] = (end, None, rows, cols, panel)
             where.append((weight, end, panel))
             end += -(-experts_of(weight) * -(-rows // 16) * panel // 256) * 256
+        return where, end
+
+    def pack_weights(self) -> None:
+        """Brings matrices into the layout of their kernels, and lets go of the file's pages.
+
+        A row of a table that is looked up comes from the file again.
+        """
+        where, end = self.lay_weights()
         if end:
             self.tape.reserve_weights(end)
-        looked_up = {op.weights[0].name for op in self.graph.ops if op.kind == "embed"}
         for weight, offset, panel in where:
             rows, cols = weight.shape[-2:]
             format, experts = format_number(weight), experts_of(weight)
@@ -269,8 +276,7 @@ class _Lowering:
                 source = weight.stored.data[expert * each : (expert + 1) * each]
                 self.tape.pack(format, source, rows, cols, panel, offset)
                 offset += -(-rows // 16) * panel
-            if weight.name not in looked_up:
-                weight.stored.drop_pages()
+            weight.stored.drop_pages()
 
     # Writing the tape
 

@@ -30,6 +30,14 @@ class Room(NamedTuple):
     states: int  # slots; 0 where nothing is recurrent
 
 
+class Plan(NamedTuple):
+    """What is to be compiled."""
+
+    graph: Graph
+    room: Room
+    outputs: int  # most rows of logits of a pass
+
+
 def start_engine(
     model: Generator,
     weights: Weights,
@@ -59,17 +67,14 @@ def start_engine(
     does not know, `Unsupported` for ``mtp`` where the file has no prediction block.
     """
     context = choose_context(context, model.context)
-    graph = record(model, weights, draft)
-    drafts = most_drafts(graph, draft)
-    sequences = max(1, max_sequences)
-    room = choose_room(graph, context, sequences, width, memory, drafts)
+    plan = choose_plan(model, weights, context, max(1, max_sequences), width, memory, draft)
     program = compile(
-        graph,
+        plan.graph,
         device,
         width=width,
-        outputs=sequences + shared_drafts(sequences, drafts),
-        pages=room.pages,
-        states=room.states,
+        outputs=plan.outputs,
+        pages=plan.room.pages,
+        states=plan.room.states,
         threads=threads,
     )
     try:
@@ -84,6 +89,22 @@ def start_engine(
     except BaseException:
         program.close()
         raise
+
+
+def choose_plan(
+    model: Generator,
+    weights: Weights,
+    context: int,
+    sequences: int,
+    width: int,
+    memory: int | None,
+    draft: str,
+) -> Plan:
+    """What `start_engine` compiles when it is given these; raises what it raises."""
+    graph = record(model, weights, draft)
+    drafts = most_drafts(graph, draft)
+    room = choose_room(graph, context, sequences, width, memory, drafts)
+    return Plan(graph, room, sequences + shared_drafts(sequences, drafts))
 
 
 def record(model: Generator, weights: Weights, draft: str) -> Graph:

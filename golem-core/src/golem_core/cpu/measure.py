@@ -1,0 +1,44 @@
+"""What a program would take of memory on the processor, without making it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from golem_core.cpu.arena import Arena
+from golem_core.cpu.lower import CODED, _Lowering, scan_scratch
+from golem_core.graph.graph import Graph
+
+
+def measure(
+    graph: Graph,
+    *,
+    width: int,
+    outputs: int,
+    pages: Sequence[int],
+    states: int,
+    workers: int,
+    kv: str = "f16",
+) -> dict[str, int]:
+    """Bytes by what they are for: the weights, the pages, the states and the passes themselves.
+
+    The arguments are those of `golem_core.graph.compile`. Of a table that rows are looked up in,
+    and that no product reads, only those rows come into memory: it is not counted. Nor are what
+    the tape's own structures and tiles take, less than 100 kB a worker.
+    """
+    lowering = _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, ())
+    try:
+        where, packed = lowering.lay_weights()
+        moved = {weight.name for weight, _, _ in where}
+        matrices = lowering.matrices()
+        mapped = sum(w.stored.nbytes for w in matrices if w.name not in moved)
+        arena = Arena(graph, lowering.stages, lowering.views, width, outputs, (), CODED)
+        widest = max((weight.shape[-1] for weight in matrices), default=0)
+        own = max(arena.scratch, 4 * 16 * widest, 4 * scan_scratch(graph))
+        return {
+            "weights": packed + mapped,
+            "pages": sum(group.pages * group.bytes_per_page for group in lowering.page_groups()),
+            "states": states * 4 * sum(lowering.state_size(state) for state in graph.states),
+            "passes": arena.nbytes + workers * own,
+        }
+    finally:
+        lowering.tape.close()
