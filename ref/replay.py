@@ -44,7 +44,7 @@ class Replay:
 
     Sequence s keeps position p in page ``table[s, p // 32]`` of every group; `tables` may be
     changed by the caller, to share pages or to put them elsewhere. What a sequence carries besides
-    lies in slot s, from its last piece to its next. Logits are given of the last `count` positions
+    lies in slot ``slots[s]``, from its last piece to its next. Logits are given of the last `count` positions
     of each piece, of all where that is None.
     """
 
@@ -76,6 +76,7 @@ class Replay:
             kv=kv,
         )
         self.tables = np.arange(pages, dtype=np.int32).reshape(sequences, per_sequence)
+        self.slots = np.arange(sequences, dtype=np.int32)
         self._groups = len(graph.windows)
         self._count = count
 
@@ -120,8 +121,9 @@ class Replay:
             batch.states = np.full(len(self.tables), -1, np.int32)
             batch.keeps = np.full(len(batch.ids), -1, np.int32)
             for piece, end in zip(pieces, np.cumsum(sizes), strict=True):
-                batch.states[piece.sequence] = piece.sequence if piece.start else -1
-                batch.keeps[end - 1] = piece.sequence
+                slot = self.slots[piece.sequence]
+                batch.states[piece.sequence] = slot if piece.start else -1
+                batch.keeps[end - 1] = slot
         return batch
 
     def read(self, ids: Sequence[int], *, piece: int = 512, sequence: int = 0) -> Floats:

@@ -1,8 +1,8 @@
 """The logits of a sequence do not depend, to the bit, on its company or on how it is read.
 
 Alone, beside seven others, in pieces of 1, 7, 32 and 512 tokens, from shared pages, on other
-pages, with other threads: tiny models of three families in the formats whose kernels differ, and
-real weights where they are. One test asks the engine, through a prefix hit, for its probabilities.
+pages, with other threads: tiny models of three families in the formats whose kernels differ, those
+of the other families in a few, and real weights where they are. One test asks the engine, through a prefix hit, for its probabilities.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ SMALL = [(name, form) for name in tiny.WIDE for form in FORMS] + [
     ("llama-odd", "F32"),
     ("gemma3-scaled", "F32"),
     ("qwen2-untied", "F32"),
+    *((name, form) for name in tiny.ALONE for form in tiny.FEW),
 ]
 
 
@@ -75,8 +76,8 @@ def test_beside_seven_others(case):
 def test_from_pages_that_another_sequence_read(case):
     path, ids, expected = case
     with Replay(path, length=LENGTH, sequences=2, threads=2) as replay:
-        replay.read(ids, sequence=0)
-        replay.tables[1, :2] = replay.tables[0, :2]  # the first 64 positions
+        replay.read(ids[:64], sequence=0)
+        replay.tables[1, :2], replay.slots[1] = replay.tables[0, :2], replay.slots[0]
         again = replay.run([Piece(1, 64, ids[64:])])[0]
     np.testing.assert_array_equal(again, expected[64:])
 
@@ -88,7 +89,7 @@ def test_on_other_pages(case):
         np.testing.assert_array_equal(replay.read(ids), expected)
 
 
-@pytest.mark.parametrize("name", tiny.WIDE)
+@pytest.mark.parametrize("name", [*tiny.WIDE, *tiny.ALONE])
 def test_the_engine_after_a_prefix_hit(name, tiny_file):
     path, _ = tiny_file(name, "Q8_0")
     ids = tiny.prompt(tiny.TINY[name], LENGTH)
