@@ -44,8 +44,8 @@ class Replay:
 
     Sequence s keeps position p in page ``table[s, p // 32]`` of every group; `tables` may be
     changed by the caller, to share pages or to put them elsewhere. What a sequence carries besides
-    lies in slot ``slots[s]``, from its last piece to its next. Logits are given of the last `count` positions
-    of each piece, of all where that is None.
+    lies in slot ``slots[s]``, from its last piece to its next. Logits are given of the last `count`
+    positions of each piece, of all where that is None.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 Alone, beside seven others, in pieces of 1, 7, 32 and 512 tokens, from shared pages, on other
 pages, with other threads: tiny models of three families in the formats whose kernels differ, those
-of the other families in a few, and real weights where they are. One test asks the engine, through a prefix hit, for its probabilities.
+of the other families in a few, and real weights where they are. One test asks the engine, through
+a prefix hit, for its probabilities.
 """
 
 from __future__ import annotations
