@@ -48,7 +48,10 @@ LANES = 32
 
 
 class CpuProgram(Program):
-    """A tape, and the places of the values that may be asked for."""
+    """A tape, and the places of the values that may be asked for.
+
+    `stages` says what each stage of the tape is: a kind and what it computes.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class CpuProgram(Program):
         groups: tuple[PageGroup, ...],
         states: StateGroup | None,
         arena: Arena,
+        stages: list[str],
     ) -> None:
         assert graph.result is not None
         self.device = "cpu"
@@ -64,6 +68,7 @@ class CpuProgram(Program):
         self.width, self.outputs = tape.width, tape.most_outputs
         self.groups, self.states = groups, states
         self.vocabulary = graph.result.size
+        self.stages = tuple(stages)
         self._arena = arena
         self._logits = self._value(graph.result.name, self.outputs)
         self.drafts = graph.draft is not None
@@ -171,6 +176,7 @@ class _Lowering:
         self.ropes = list({op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"})
         self.tape = Tape(Pool(workers), width, outputs, list(pages))
         self.packed: dict[str, tuple[Any, ...]] = {}
+        self.written: list[str] = []  # what each stage of the tape is, "kind name"
 
     def program(self) -> CpuProgram:
         self.pack_weights()
@@ -192,10 +198,14 @@ class _Lowering:
         self.write(self.stages[self.reading :])
         self.tape.finish()
         states = StateGroup(self.slots, 4 * sum(sizes)) if sizes else None
-        return CpuProgram(self.tape, self.graph, self.page_groups(), states, self.arena)
+        return CpuProgram(
+            self.tape, self.graph, self.page_groups(), states, self.arena, self.written
+        )
 
     def write(self, stages: list[Stage]) -> None:
         """One pass of the tape."""
+        for stage in stages:
+            self.written += said(stage)
         angles = [self.angles(rope) for rope in self.ropes]
         for stage in stages:
             if isinstance(stage, RowStage):
@@ -424,6 +434,18 @@ class _Lowering:
             op.attributes["scale"],
             op.attributes["softcap"],
         )
+
+
+def said(stage: Stage) -> list[str]:
+    """What the tape's stages for a stage are."""
+    if isinstance(stage, RowStage):
+        return [f"rows {stage.ops[0].name if stage.ops else stage.quantise[0].name}"]
+    if isinstance(stage, ProductStage):
+        return [f"product {stage.products[0].out.name}"]
+    if isinstance(stage, ExpertStage):
+        name = stage.products[0].out.name
+        return [*([f"sort {name}"] if stage.sorts else []), f"spread {name}", f"experts {name}"]
+    return [f"{stage.op.kind} {stage.op.name}"]
 
 
 def scan_scratch(graph: Graph) -> int:
