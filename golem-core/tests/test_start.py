@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golem_core.engine import Engine, Request, start, start_engine
-from golem_core.errors import BadRequest, NoMemory, PassFailed
+from golem_core.errors import BadRequest, NoMemory, PassFailed, Unsupported
 from golem_core.graph import PAGE, Batch, Graph, Program, Rope, Tensor, compile
 from golem_core.model import Generator, Options
 from golem_core.sampling import Sampling
@@ -189,6 +189,88 @@ def test_the_pool_holds_what_the_memory_allows(weights: Weights) -> None:
     assert start.choose_room(graph, 64, 1, 64, page * 4) == ((2, 2), 0)
     with pytest.raises(NoMemory, match=r"320 tokens needs 0\.3 MiB .* and 0\.0 MiB is available"):
         start.choose_room(graph, 320, 4, 64, page * 2)
+
+
+class Carrying(Tiny):
+    """A `Tiny` that also adds what the row before had, and has a block that guesses from it."""
+
+    suppressed = (3, 5)
+
+    def forward(self, g: Graph) -> Tensor:
+        table = g.weight("token_embd.weight", (VOCABULARY, WIDTH))
+        norm = g.weight("output_norm.weight", (WIDTH,))
+        x = g.embed(table)
+        state = g.state((WIDTH,))
+        h = g.add(x, g.scale(g.previous(x, state, name="before"), 0.5, name="half"), name="sum")
+        if g.drafts:
+            with g.drafting():
+                y = g.add(g.embed(table), g.recall(state), name="guess_sum")
+                g.draft = g.linear(g.rms_norm(y, norm, EPS, name="y"), table, name="guess")
+        return g.linear(g.rms_norm(g.pick(h), norm, EPS), table, name="logits")
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_states_and_guesses_change_no_answer(weights: Weights, device: str) -> None:
+    prompts = [prompt(length, salt) for salt, length in enumerate((1, 33, 90, 150))]
+    told = []
+    for draft, sequences, memory in (
+        ("off", 1, None),
+        ("off", 4, None),
+        ("mtp", 4, None),
+        ("ngram", 4, None),
+        ("auto", 4, None),
+        ("mtp", 4, 3 * 4 * WIDTH),  # slots for one sequence and its guess, and one more
+    ):
+        with start_engine(
+            Carrying(),
+            weights,
+            tokenizer=Numbers(),
+            device=device,
+            context=CONTEXT,
+            max_sequences=sequences,
+            width=16,
+            memory=memory,
+            draft=draft,
+        ) as engine:
+            for _ in range(2):
+                streams = [engine.submit(Request(ids, GREEDY, 20)) for ids in prompts]
+                told.append([stream.result().ids for stream in streams])
+            states = engine.stats().states
+            assert states is not None
+            assert states.slots == {1: 4, 4: 16 if draft == "off" else 20}[sequences] or memory
+    assert all(each == told[0] for each in told)
+    assert not {3, 5} & {token for ids in told[0] for token in ids}
+
+
+def test_slots_are_what_the_memory_allows(weights: Weights) -> None:
+    graph = Graph(weights)
+    Carrying().forward(graph)
+    slot = 4 * WIDTH
+
+    def slots(sequences: int, memory: int | None, drafts: int) -> int:
+        return start.choose_room(graph, 320, sequences, 64, memory, drafts).states
+
+    assert slots(4, None, 0) == 4 * (1 + start.SNAPSHOTS)
+    assert slots(4, None, 1) == 4 * (1 + start.SNAPSHOTS) + 4
+    assert slots(1, None, 4) == 1 + start.SNAPSHOTS + 4
+    assert slots(4, 12 * slot, 1) == 2 * (1 + start.SNAPSHOTS) + 2
+    assert slots(4, 7 * slot, 4) == 3  # one snapshot, and one guess at a time
+    assert slots(4, 2 * slot, 1) == 2
+    with pytest.raises(
+        NoMemory, match=r"needs 0\.0 MiB for its keys and values and recurrent states and 0\.0 MiB"
+    ):
+        slots(4, 2 * slot - 1, 1)
+
+
+def test_a_way_to_guess_is_refused_by_name(weights: Weights) -> None:
+    with pytest.raises(Unsupported, match=r"draft is 'mtp', and .*tiny\.gguf has no prediction"):
+        start_engine(Tiny(), weights, tokenizer=Numbers(), draft="mtp")
+    with pytest.raises(BadRequest, match="draft is 'best', expected one of auto, off, mtp, ngram"):
+        start_engine(Tiny(), weights, tokenizer=Numbers(), draft="best")
+    # Where it is not to be used the block is not even recorded.
+    for draft in start.WAYS:
+        graph = start.record(Carrying(), weights, draft)
+        assert (graph.draft is not None) == (draft in ("auto", "mtp"))
 
 
 def test_a_program_is_closed_when_its_engine_cannot_start(

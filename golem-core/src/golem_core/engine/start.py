@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from golem_core.engine.draft import WAYS, Block, Recurrence
@@ -161,7 +160,7 @@ def choose_room(
         sizes[cache.group] += 2 * 2 * PAGE * cache.heads * cache.dim  # K and V, two bytes each
     slot = sum(4 * state.size for state in graph.states)
 
-    def pools(count: int, snapshots: int) -> Room:
+    def pools(count: int, snapshots: int, drafts: int) -> Room:
         whole = pages_for(context)
         pages = tuple(
             # A window is read a pass at a time, and its end is kept for who goes on from there.
@@ -175,23 +174,18 @@ def choose_room(
         pages = sum(size * count for size, count in zip(sizes, room.pages, strict=True))
         return pages + room.states * slot
 
-    def choices() -> Iterator[Room]:
-        for count in range(sequences, 0, -1):
-            yield pools(count, SNAPSHOTS)
-        for snapshots in range(SNAPSHOTS - 1 if graph.states else -1, -1, -1):
-            yield pools(1, snapshots)
-
+    choices = [pools(count, SNAPSHOTS, drafts) for count in range(sequences, 0, -1)]
+    least = pools(1, 0, min(drafts, 1))
     available = available_memory()
     most = available if memory is None else memory
     share = memory
     if share is None and available is not None:
         weights = sum(stored.nbytes for stored in graph.weights.tensors.values())
         share = max(0, available - weights) // 2
-    for room in choices():
+    for room in (*choices, pools(1, 1, min(drafts, 1)), least):
         if share is None or total(room) <= share:
             return room
     # One sequence may have more than its share, as long as there is so much.
-    least = pools(1, 0)
     if most is not None and total(least) > most:
         kept = "keys and values" + (" and recurrent states" if graph.states else "")
         raise NoMemory(
