@@ -28,7 +28,7 @@ from golem_core.engine import Engine, Request, start_engine
 from golem_core.errors import BadWeights, Unsupported
 from golem_core.graph import Graph
 from golem_core.model import Generator, Options
-from golem_core.sampling import Sampling
+from golem_core.sampling import Logprobs, Sampling
 from golem_core.testing.passes import Passes
 from golem_core.testing.tiny import TOKENS, VOCAB, Tiny
 from golem_core.weights import Weights, open_weights
@@ -285,9 +285,9 @@ class GeneratorSuite:
     def test_guesses_and_earlier_turns_change_no_text(
         self, device: str, model: Generator, weights: Weights
     ) -> None:
-        """The ids drawn are those of a fresh engine that guesses nothing.
+        """Ids and their probabilities are, to the bit, those of a fresh engine without guesses.
 
-        Neither is so on the reference, whose last digits depend on what else is in a pass.
+        This is not so on the reference, whose last digits depend on what else is in a pass.
         """
         if device == "reference":
             pytest.skip("its sums depend on the pass")
@@ -295,15 +295,15 @@ class GeneratorSuite:
         model.forward(graph)
         ways = ["off", "ngram"] if graph.draft is None else ["off", "ngram", "mtp"]
         first = some_ids(70)
-        for seed in (None, 1, 2):
+        for seed in (None, 1):
             # Little warmth, so that there is something to guess in a text that repeats itself.
             sampling = Sampling(temperature=0.0 if seed is None else 0.3, seed=seed)
 
             def ask(
                 engine: Engine, ids: Sequence[int], sampling: Sampling = sampling
-            ) -> tuple[int, ...]:
-                request = Request(ids, sampling, max_tokens=40, ignore_eos=True)
-                return engine.submit(request).result().ids
+            ) -> list[tuple[int | None, Logprobs | None]]:
+                request = Request(ids, sampling, max_tokens=40, ignore_eos=True, logprobs=20)
+                return [(token.id, token.logprobs) for token in engine.submit(request)]
 
             def start(draft: str) -> Engine:
                 return start_engine(
@@ -312,7 +312,8 @@ class GeneratorSuite:
 
             with start("off") as engine:
                 answer = ask(engine, first)
-            turns = [first, [*first, *answer, *some_ids(20, 2)], [*first[:66], *some_ids(9, 3)]]
+            said = [token for token, _ in answer if token is not None]
+            turns = [first, [*first, *said, *some_ids(20, 2)], [*first[:66], *some_ids(9, 3)]]
             fresh = [answer]
             for turn in turns[1:]:
                 with start("off") as engine:
