@@ -38,6 +38,7 @@ from golem_core.graph.graph import (
     Weight,
 )
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.prune import prune
 from golem_core.threads import choose
 
 # Formats whose products read quantised columns; the others read floats.
@@ -149,7 +150,9 @@ def lower(
         if name not in named:
             raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "keep")
     workers = threads if threads is not None else choose().count
-    return _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, kept).program()
+    return _Lowering(
+        prune(graph, kept), width, outputs, tuple(pages), states, workers, kv, kept
+    ).program()
 
 
 class _Lowering:
@@ -381,10 +384,11 @@ class _Lowering:
         used, cols = stage.routing.shape[1], stage.x.shape[-1]
         routing = self.arena.place_of(stage.routing)
         if stage.sorts:
-            self.tape.add_sort(routing, used, experts)
+            self.tape.add_sort(stage.rows == PICKED, routing, used, experts)
         codes = self.arena.codes.get(self.views[stage.x])
         coded = any(p.weight.stored.format.name in CODED for p in stage.products)
         self.tape.add_experts(
+            stage.rows == PICKED,
             used,
             experts,
             self.arena.place_of(stage.x) if stage.each or reads_floats(stage, CODED) else None,
@@ -427,6 +431,7 @@ class _Lowering:
         op, cache = stage.op, stage.op.attributes["cache"]
         assert op.output is not None
         self.tape.add_attend(
+            stage.rows == PICKED,
             cache.index,
             self.arena.place_of(op.inputs[0]),
             self.arena.place_of(op.output),

@@ -46,7 +46,7 @@ cdef void combine(const float* x, const float* routing, const float* scales, Py_
 cdef void sort_rows(Code* code, Stage* stage) noexcept nogil:
     """Counts, then deals: an expert's pairs stay in the order of the rows."""
     cdef Mixture* mixture = &code.mixture
-    cdef int rows = code.now.n, used = stage.used, row, slot, expert, place
+    cdef int rows = rows_of(code, stage), used = stage.used, row, slot, expert, place
     cdef const float* chosen
     memset(mixture.begin, 0, (stage.experts + 1) * sizeof(int))
     for row in range(rows):
@@ -74,7 +74,7 @@ cdef void sort_rows(Code* code, Stage* stage) noexcept nogil:
 
 cdef void walk_spread(Code* code, Stage* stage, atomic_int* counter) noexcept nogil:
     """Puts what pair j of the order reads to column j of the stage's x."""
-    cdef int pairs = code.now.n * stage.used, j
+    cdef int pairs = rows_of(code, stage) * stage.used, j
     while True:
         j = take(counter)
         if j >= pairs:

@@ -55,6 +55,8 @@ cdef struct Pass:
     const int* keeps            # [n]; NULL: nothing is kept
     int runs
     int spans
+    int picked_runs
+    int* picked_positions       # [m]: of the picked rows
 
 
 cdef struct Mixture:
@@ -76,6 +78,7 @@ cdef struct Code:
     int first               # stages of the pass that is going on
     int end
     Run* runs               # of at most ATTEND_ROWS columns
+    Run* picked             # the same of the picked rows
     Run* spans              # a sequence's columns as they stand together
     Mixture mixture
     char* scratch
@@ -122,9 +125,13 @@ cdef void walk(void* argument, int worker, int workers) noexcept nogil:
 cdef inline bint single(Code* code, int s) noexcept nogil:
     """Whether a stage is of rows and has one at most, or is for one worker anyway."""
     cdef Stage* stage = &code.stages[s]
-    if stage.kind == ROWS:
-        return (code.now.m if stage.picked else code.now.n) <= 1
-    return stage.kind == SORT or (stage.kind == SPREAD and code.now.n <= 1)
+    if stage.kind == ROWS or stage.kind == SPREAD:
+        return rows_of(code, stage) <= 1
+    return stage.kind == SORT
+
+
+cdef inline int rows_of(Code* code, Stage* stage) noexcept nogil:
+    return code.now.m if stage.picked else code.now.n
 
 
 cdef inline void meet(Code* code, int first, int end, int worker, int workers,
@@ -168,18 +175,18 @@ cdef inline int take(atomic_int* counter) noexcept nogil:
 
 cdef void walk_rows(Code* code, Stage* stage, atomic_int* counter, char* scratch) noexcept nogil:
     cdef Pass* p = &code.now
-    cdef int rows = p.m if stage.picked else p.n
-    cdef int row, op
+    cdef int rows = rows_of(code, stage), row, op
     # One row at a time: rows are few, or long enough to hide the counter.
     while True:
         row = take(counter)
         if row >= rows:
             return
         for op in range(stage.count):
-            row_op(p, &stage.ops[op], row, scratch)
+            row_op(p, &stage.ops[op], row, p.outputs[row] if stage.picked else row, scratch)
 
 
-cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
+cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcept nogil:
+    # `column` is the row's own among the columns of the pass, which picked rows are some of.
     cdef const Kernels* k = kernels()
     cdef float* a = <float*>at(&op.a, row, scratch)
     cdef float* b = <float*>at(&op.b, row, scratch)
@@ -192,6 +199,7 @@ cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
         for i in range(op.heads):
             k.rms_norm(a + i * op.dim, op.vector, op.dim, op.value, out + i * op.dim)
     elif op.kind == ROPE:
+        b = <float*>at(&op.b, column, scratch)
         for i in range(op.heads):
             op.rope(a + i * op.dim, b, b + op.half, op.half, op.dim, out + i * op.dim)
     elif op.kind == QUANTISE:
@@ -232,7 +240,7 @@ cdef void row_op(Pass* p, RowOp* op, int row, char* scratch) noexcept nogil:
     elif op.kind == EMBED:
         op.dequantise(op.table + p.ids[row] * op.row_bytes, op.size, out)
     elif op.kind == PICK:
-        memcpy(out, at(&op.a, p.outputs[row], scratch), 4 * op.size)
+        memcpy(out, at(&op.a, column, scratch), 4 * op.size)
     elif op.kind == SCALE:
         k.scale(a, op.value, op.size, out)
     elif op.kind == MUL:
@@ -262,19 +270,23 @@ cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scrat
     cdef Py_ssize_t heads = stage.cache.heads
     cdef Py_ssize_t group = stage.query_heads // heads
     cdef Py_ssize_t parts = 1, part, head, most, first, count
-    cdef int unit, units
+    cdef int unit, units, runs = p.picked_runs if stage.picked else p.runs
+    cdef Run* made = code.picked if stage.picked else code.runs
+    cdef const int* positions = p.positions
     cdef Run* run
     cdef View view
+    if stage.picked:
+        positions = p.picked_positions
     # A single column has few heads to share out: its groups of query heads are cut.
-    while parts < group and p.runs * heads * parts < 2 * workers:
+    while parts < group and runs * heads * parts < 2 * workers:
         parts += 1
     most = (group + parts - 1) // parts
-    units = p.runs * heads * parts
+    units = runs * heads * parts
     while True:
         unit = take(counter)
         if unit >= units:
             return
-        run = &code.runs[unit // (heads * parts)]
+        run = &made[unit // (heads * parts)]
         head = unit // parts % heads
         part = unit % parts
         first = head * group + part * most
@@ -285,7 +297,7 @@ cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scrat
         stage.cache.attend(
             &view, head, first, count,
             <const float*>at(&stage.q, run.first, NULL), stage.q.stride // 4,
-            p.positions + run.first, run.rows, stage.scale, stage.softcap, stage.cache.window,
+            positions + run.first, run.rows, stage.scale, stage.softcap, stage.cache.window,
             <float*>at(&stage.out, run.first, NULL), stage.out.stride // 4, <float*>scratch)
 
 
@@ -296,8 +308,7 @@ cdef inline Py_ssize_t panels_of(const Packed* weight) noexcept nogil:
 cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scratch,
                        int workers) noexcept nogil:
     """Takes (job, block of columns, chunk of panels); a block's chunks follow each other."""
-    cdef Pass* p = &code.now
-    cdef Py_ssize_t columns = p.m if stage.picked else p.n
+    cdef Py_ssize_t columns = rows_of(code, stage)
     cdef Py_ssize_t block, blocks, chunk, total = 0, first, width, chunks, unit, j
     cdef Job* job
     if columns == 0:

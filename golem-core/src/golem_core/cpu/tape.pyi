@@ -30,9 +30,10 @@ class Tape:
         jobs: list[dict[str, Any]],
     ) -> None: ...
     def add_state(self, size: int, slots: int) -> int: ...
-    def add_sort(self, routing: Where, used: int, experts: int) -> None: ...
+    def add_sort(self, picked: bool, routing: Where, used: int, experts: int) -> None: ...
     def add_experts(
         self,
+        picked: bool,
         used: int,
         experts: int,
         source: Where | None,
@@ -58,6 +59,7 @@ class Tape:
     def begin_drafting(self) -> None: ...
     def add_attend(
         self,
+        picked: bool,
         cache: int,
         q: Where,
         out: Where,

@@ -62,7 +62,10 @@ cdef class Tape:
         self.vocabulary_rows = 2**31 - 1
         self.code.runs = <Run*>PyMem_Calloc(max(width, outputs), sizeof(Run))
         self.code.spans = <Run*>PyMem_Calloc(max(width, outputs), sizeof(Run))
-        if self.code.runs == NULL or self.code.spans == NULL:
+        self.code.picked = <Run*>PyMem_Calloc(max(1, outputs), sizeof(Run))
+        self.code.now.picked_positions = <int*>PyMem_Calloc(max(1, outputs), sizeof(int))
+        if (self.code.runs == NULL or self.code.spans == NULL or self.code.picked == NULL
+                or self.code.now.picked_positions == NULL):
             raise MemoryError()
 
     # Writing
@@ -353,16 +356,16 @@ cdef class Tape:
             stage.count += 1
         return 0
 
-    def add_sort(self, tuple routing, int used, int experts):
+    def add_sort(self, bint picked, tuple routing, int used, int experts):
         """The rows of a pass by the experts that they have chosen."""
-        cdef Stage* stage = self.add_stage(SORT, False, 0)
+        cdef Stage* stage = self.add_stage(SORT, picked, 0)
         stage.routing = self.operand(routing)
         stage.used = used
         stage.experts = experts
         self.most_pairs = max(self.most_pairs, used * max(self.width, self.most_outputs))
         self.most_experts = max(self.most_experts, experts)
 
-    def add_experts(self, int used, int experts, source, codes, tuple room, bint coded,
+    def add_experts(self, bint picked, int used, int experts, source, codes, tuple room, bint coded,
                     bint floating, bint each, list jobs):
         """What sorted rows read, put beside each other, and the products with it.
 
@@ -371,7 +374,7 @@ cdef class Tape:
         room      where sorted columns lie: (offset, cols, pairs), floats behind the codes
         coded     whether products read codes; floating: whether some read floats
         """
-        cdef Stage* stage = self.add_stage(SPREAD, False, 0)
+        cdef Stage* stage = self.add_stage(SPREAD, picked, 0)
         cdef Columns x
         cdef Py_ssize_t offset = room[0], cols = room[1], pairs = room[2]
         cdef Job* job
@@ -392,7 +395,7 @@ cdef class Tape:
             x.floats = <const float*>(self.arena + (offset + 63) // 64 * 64)
             x.stride = cols
         stage.x = x
-        stage = self.add_stage(EXPERTS, False, len(jobs))
+        stage = self.add_stage(EXPERTS, picked, len(jobs))
         stage.x = x
         stage.used = used
         stage.cols = cols
@@ -437,10 +440,10 @@ cdef class Tape:
         stage.out = self.operand(out)
         stage.size = size
 
-    def add_attend(self, int cache, tuple q, tuple out, Py_ssize_t query_heads, float scale,
-                   float softcap):
+    def add_attend(self, bint picked, int cache, tuple q, tuple out, Py_ssize_t query_heads,
+                   float scale, float softcap):
         """The attention of one layer."""
-        cdef Stage* stage = self.add_stage(ATTEND, False, 0)
+        cdef Stage* stage = self.add_stage(ATTEND, picked, 0)
         stage.cache = self.caches[cache]
         stage.q = self.operand(q)
         stage.out = self.operand(out)
@@ -521,7 +524,7 @@ cdef class Tape:
     cdef int check_columns(self, int sequences) except -1:
         """Ids, sequences and outputs in range; makes the runs."""
         cdef Pass* p = &self.code.now
-        cdef int i
+        cdef int i, column
         cdef Run* run = NULL
         cdef Run* span = NULL
         p.runs = p.spans = 0
@@ -546,9 +549,21 @@ cdef class Tape:
                 span.rows = 0
                 span.sequence = p.sequence[i]
             span.rows += 1
+        run = NULL
+        p.picked_runs = 0
         for i in range(p.m):
-            if not 0 <= p.outputs[i] < p.n:
-                raise ValueError(f"output row {p.outputs[i]} of {p.n} columns")
+            column = p.outputs[i]
+            if not 0 <= column < p.n:
+                raise ValueError(f"output row {column} of {p.n} columns")
+            p.picked_positions[i] = p.positions[column]
+            if (run == NULL or run.rows == ATTEND_ROWS or run.sequence != p.sequence[column]
+                    or p.picked_positions[i] != p.picked_positions[i - 1] + 1):
+                run = &self.code.picked[p.picked_runs]
+                p.picked_runs += 1
+                run.first = i
+                run.rows = 0
+                run.sequence = p.sequence[column]
+            run.rows += 1
         return 0
 
     cdef int check_states(self, const int[::1] states, const int[::1] keeps,
@@ -663,6 +678,8 @@ cdef class Tape:
         release(self.arena, self.arena_bytes)
         PyMem_Free(self.code.runs)
         PyMem_Free(self.code.spans)
+        PyMem_Free(self.code.picked)
+        PyMem_Free(self.code.now.picked_positions)
 
 
 cdef class Window:

@@ -231,6 +231,29 @@ class GeneratorSuite:
             check(np.concatenate(pieces), f"in pieces of {size}")
 
     @pytest.mark.parametrize("device", devices())
+    def test_what_is_asked_for_changes_nothing(
+        self, device: str, model: Generator, weights: Weights
+    ) -> None:
+        """The last logits of a text are the same, to the bit, when no others are asked for.
+
+        As everywhere, the reference is only near.
+        """
+        texts = [some_ids(LENGTH, seed) for seed in range(1, 4)]
+        kv = "f32" if device == "reference" else "f16"
+        with Passes(model, weights, device, sequences=3, kv=kv) as passes:
+            wanted = [logits[-1] for logits in passes.run(*enumerate(texts))]
+        for size in (LENGTH, 9):
+            with Passes(model, weights, device, sequences=3, kv=kv) as passes:
+                for at in range(0, LENGTH, size):
+                    pieces = [text[at : at + size] for text in texts]
+                    found = passes.run(*enumerate(pieces), every=False)
+            for (one,), logits in zip(found, wanted, strict=True):
+                if device == "reference":
+                    compare(one, logits, CLOSE, "the last logits, asked for alone,")
+                else:
+                    assert np.array_equal(one, logits), f"the last logits in pieces of {size}"
+
+    @pytest.mark.parametrize("device", devices())
     def test_a_rewind_changes_nothing(
         self, device: str, model: Generator, weights: Weights
     ) -> None:

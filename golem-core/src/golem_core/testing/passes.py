@@ -56,14 +56,17 @@ class Passes:
         self._tables = (dealt.reshape(sequences, each),) * len(graph.windows)
         self._read = [0] * sequences
 
-    def run(self, *pieces: tuple[int, Sequence[int]]) -> list[Logits]:
+    def run(self, *pieces: tuple[int, Sequence[int]], every: bool = True) -> list[Logits]:
         """One text's next ids beside others', (sequence, ids); the logits of every id of each.
 
-        One pass, or as many as a program of a smaller width needs.
+        Without `every` only those of each last id are asked for. One pass, or as many as a program
+        of a smaller width needs.
         """
         batch = self._batch(pieces)
+        if not every:
+            batch.outputs = np.cumsum([len(ids) for _, ids in pieces]).astype(np.int32) - 1
         logits = np.concatenate([np.array(self._program.run(part)) for part in self._passes(batch)])
-        ends = np.cumsum([len(ids) for _, ids in pieces])
+        ends = np.cumsum([len(ids) if every else 1 for _, ids in pieces])
         return np.split(logits, ends[:-1])
 
     def rewind(self, sequence: int, length: int) -> None:
@@ -81,12 +84,13 @@ class Passes:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _passes(self, batch: Batch) -> Iterator[Batch]:
-        """A batch that wants every logit, cut to what the program takes at a time."""
+        """A batch, cut to what the program takes at a time."""
         most = min(self._program.width, self._program.outputs)
         for at in range(0, len(batch.ids), most):
             part = slice(at, at + most)
             ids = batch.ids[part]
-            outputs = np.arange(len(ids), dtype=np.int32)
+            wanted = batch.outputs[(batch.outputs >= at) & (batch.outputs < at + most)]
+            outputs = (wanted - at).astype(np.int32)
             rows = batch.positions[part], batch.sequence[part]
             one = Batch(ids, *rows, pages=batch.pages, outputs=outputs)
             if self._program.states is not None:
