@@ -3,6 +3,7 @@
     waypoints   transformers' float32 waypoints of the tiny models (needs torch, transformers)
     closeness   transformers' logits of the wide tiny models, and how far llama.cpp's logits on the
                 same numbers are from them in every format (needs --peer too)
+    tinies      llama.cpp's greedy ids on the tiny models in float32 (needs --peer)
     greedy      llama.cpp's greedy ids on real models (needs --peer, --weights)
     converter   writes nothing: holds the tiny files against llama.cpp's converter (--llama-cpp)
 
@@ -38,6 +39,7 @@ ROWS = np.array([0, 7, 16, 31, 32, 47], np.int32)
 POSITIONS = 48
 CLOSENESS_POSITIONS = 64
 GREEDY_TOKENS = 64
+TINY_PROMPT, TINY_TOKENS = 24, 48
 TOP = 12  # of the likeliest tokens at a step of greedy text
 
 
@@ -217,11 +219,41 @@ def _continuations(peer: Path, model: Path, expanded: Path, text: list[int]) -> 
     }
 
 
+def tinies(peer: Path, names: Collection[str]) -> None:
+    """tinies.json: for each tiny model its prompt, and llama.cpp's greedy ids with top-two gaps.
+
+    In float32 with keys and values in float32, so nothing but the order of sums and llama.cpp's
+    half-precision table of GELU can move a gap. Models that llama.cpp does not load are left out.
+    """
+    path = RECORDINGS / "tinies.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    for name in (name for name in tiny.TINY if name in names):
+        prompt = [int(token) for token in tiny.prompt(tiny.TINY[name], TINY_PROMPT)]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "model.gguf"
+            checksum = tiny.write(tiny.TINY[name], file)
+            try:
+                ((ids, gaps),) = _peer_greedy(peer, file, [prompt], "f32", TINY_TOKENS)
+            except subprocess.CalledProcessError:
+                print(f"{name}: llama.cpp does not load it")
+                found.pop(name, None)
+                continue
+        found[name] = {"checksum": checksum, "prompt": prompt, "ids": ids, "gaps": gaps}
+        print(f"{name}: {len(set(ids))} different tokens, smallest gap {min(gaps)}")
+    path.write_text(
+        "{\n"
+        + ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(found.items())
+        )
+        + "\n}\n"
+    )
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m ref.record", description=__doc__)
     parser.add_argument(
-        "what", nargs="+", choices=["waypoints", "closeness", "greedy", "converter"]
+        "what", nargs="+", choices=["waypoints", "closeness", "tinies", "greedy", "converter"]
     )
     parser.add_argument("--peer", type=Path, help="folder of llama.cpp's programs and `peer`")
     parser.add_argument("--weights", type=Path, help="folder of the real models")
@@ -232,6 +264,8 @@ def main() -> None:
         waypoints(args.models)
     if "closeness" in args.what:
         closeness(args.peer, args.models)
+    if "tinies" in args.what:
+        tinies(args.peer, args.models)
     if "greedy" in args.what:
         greedy(args.peer, args.weights)
     if "converter" in args.what:
