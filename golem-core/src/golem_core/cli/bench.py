@@ -25,7 +25,6 @@ from golem_core.errors import BadRequest
 
 if TYPE_CHECKING:
     from golem_core.api import LanguageModel
-    from golem_core.weights import Weights
 
 READ_BYTES = 256 << 20  # a thread's share; larger than any cache that it has for itself
 LIMIT_SECONDS = 0.25
@@ -77,7 +76,7 @@ def command(
         for i in range(repeat):
             waiting.say(f"measuring, {i + 1} of {repeat},")
             runs.append(_measure(loaded, read, generate, seed=i + 1))
-        cost = _cost(loaded.weights)
+        cost = _cost(loaded, read)
         found: dict[str, Any] = {
             "model": model,
             "device": settings["device"],
@@ -113,29 +112,36 @@ def _measure(model: LanguageModel, read: int, generate: int, seed: int) -> tuple
     return timings["prompt_tokens"] / timings["prompt_seconds"], wrote
 
 
-def _cost(weights: Weights) -> dict[str, int]:
-    """What a token takes: bytes of weights to generate it, products of bytes to read it.
+def _cost(model: LanguageModel, read: int) -> dict[str, int]:
+    """What a token takes at least: bytes of weights to generate it, products to read it."""
+    from golem_core.graph import Graph
+    from golem_core.graph.cost import cost
 
-    Of a table of embeddings a token reads one row, unless the table is the output as well. When
-    a prompt is read the output is computed for its last token alone.
-    """
-    matrices = {
-        name: tensor
-        for name, tensor in weights.tensors.items()
-        if len(tensor.shape) >= 2 and not name.startswith("token_embd")
-    }
-    output = [name for name in weights.tensors if name == "output.weight"]
-    tied = 0 if output else weights.tensors["token_embd.weight"].nbytes
+    graph = Graph(model.weights, drafts=False)
+    graph.result = model.model.forward(graph)
+    found = cost(graph)
     return {
-        "bytes_per_token": sum(tensor.nbytes for tensor in matrices.values()) + tied,
-        "products_per_token": sum(
-            tensor.elements for name, tensor in matrices.items() if name not in output
-        ),
+        "bytes_per_token": found.bytes,
+        "products_per_token": found.column + found.output // read,
     }
 
 
 def _shares(found: dict[str, Any], workers: int) -> dict[str, Any]:
     """The machine's two limits with so many threads, and what share of them was reached."""
+    bandwidth, products = limits(workers)
+    from golem_core.cpu import dispatch
+
+    return {
+        "layer": dispatch.layer(),
+        "limit_bytes_per_second": bandwidth,
+        "limit_products_per_second": products,
+        "generate_share": found["generate_per_second"] * found["bytes_per_token"] / bandwidth,
+        "read_share": found["read_per_second"] * found["products_per_token"] / products,
+    }
+
+
+def limits(workers: int) -> tuple[float, float]:
+    """Bytes a second that so many threads read, and products of bytes a second that they add."""
     import numpy as np
 
     from golem_core.cpu import dispatch
@@ -144,14 +150,7 @@ def _shares(found: dict[str, Any], workers: int) -> dict[str, Any]:
     loops = Limits(dispatch.layer())
     blocks = [np.ones(READ_BYTES, np.uint8) for _ in range(workers)]
     bandwidth = _together(workers, lambda i: loops.read(blocks[i]))
-    products = _together(workers, lambda i: loops.multiply(1 << 20))
-    return {
-        "layer": dispatch.layer(),
-        "limit_bytes_per_second": bandwidth,
-        "limit_products_per_second": products,
-        "generate_share": found["generate_per_second"] * found["bytes_per_token"] / bandwidth,
-        "read_share": found["read_per_second"] * found["products_per_token"] / products,
-    }
+    return bandwidth, _together(workers, lambda i: loops.multiply(1 << 20))
 
 
 def _together(workers: int, work: Callable[[int], int]) -> float:
