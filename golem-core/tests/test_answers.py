@@ -344,6 +344,7 @@ def test_stop_strings_end_content(
     reader = AnswerReader(tokenizer, JSON, stop=stop)
     reply = read(reader, tokenizer, (text, True))
     assert (reply.content, len(reply.calls), reader.ended) == (content, calls, ended)
+    assert (reader.stop in (stop, *stop)) if ended else (reader.stop is None)
 
 
 def test_stop_strings_are_checked(tokenizer: Tokenizer) -> None:

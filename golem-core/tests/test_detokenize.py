@@ -102,6 +102,20 @@ def test_the_first_complete_stop_string_counts_and_of_those_the_longest() -> Non
     assert stopped(["aab"], ["a", "a", "a", "b"])[0] == ["", "", "a", ""]
 
 
+@pytest.mark.parametrize(
+    ("stops", "pieces", "ended"),
+    [(["b", "abc"], ["abc"], "b"), (["c", "abc"], ["xa", "bc"], "abc"), (["d"], ["abc"], None)],
+)
+def test_it_says_which_stop_string_ended_the_text(
+    stops: list[str], pieces: list[str], ended: str | None
+) -> None:
+    machine = StopStrings(stops)
+    for piece in pieces:
+        machine.push(piece)
+    machine.flush()
+    assert machine.found == ended
+
+
 def test_nothing_comes_after_the_end() -> None:
     machine = StopStrings("x")
     assert machine.push("axb") == ("a", True)

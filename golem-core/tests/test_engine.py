@@ -168,6 +168,7 @@ def test_a_stop_string_is_never_said() -> None:
     assert "".join(t.text for t in tokens) == result.text == "The quick br"
     assert result.finish_reason == "stop"
     assert result.end_id is None
+    assert result.stop == "own fox"
     assert all("own" not in "".join(t.text for t in tokens[:i]) for i in range(len(tokens)))
 
 
@@ -180,6 +181,7 @@ def test_what_a_stop_string_held_back_is_said_at_the_end(most: int | None) -> No
     assert stream.result().text == "The quick brown fox jumps"
     assert stream.result().finish_reason == ("length" if most else "stop")
     assert stream.result().end_id == (None if most else END)
+    assert stream.result().stop is None
     assert len(stream.result().ids) == 25
     assert [t.id for t in tokens if t.id is not None] == list(stream.result().ids)
 

@@ -139,6 +139,7 @@ class Sequence:
             ),
             seed=self._sampler.seed,
             error=error,
+            stop=self._stop_string,
         )
 
     def _put(
@@ -150,6 +151,13 @@ class Sequence:
         if asked is not None and token is not None and logits is not None:
             likely = logprobs(logits, token, asked)
         self.stream.put(Token(token, text, likely, tuple(events)))
+
+    @property
+    def _stop_string(self) -> str | None:
+        """The one that ended the answer, if one did."""
+        if self.request.reader is not None:
+            return self.request.reader.stop
+        return None if self._stops is None else self._stops.found
 
     def _push(self, token: int) -> tuple[str, list[Event], bool]:
         """What `token` says as text and as parts of the answer, and whether it ends it."""

@@ -51,6 +51,7 @@ class Result:
     timings: Timings
     seed: int  # with it and the same request the text can be had again
     error: Exception | None = None  # for "error"
+    stop: str | None = None  # the stop string that ended it
 
 
 class Stream:

@@ -39,7 +39,8 @@ class StopStrings:
     """Ends a text before the first stop string in it.
 
     The stop string that is complete first counts; of several complete at the same character, the
-    longest. The result does not depend on how the text is cut into pieces.
+    longest. The result does not depend on how the text is cut into pieces. `found` is the one that
+    ended the text, None before.
     """
 
     def __init__(self, stops: Sequence[str] | str | None) -> None:
@@ -48,12 +49,12 @@ class StopStrings:
         self._failures = [_failures(stop) for stop in self._stops]
         self._states = [0] * len(self._stops)
         self._held = ""
-        self._stopped = False
+        self.found: str | None = None
 
     def push(self, text: str) -> tuple[str, bool]:
         """(what may be given out, whether the text ends here)."""
-        if self._stopped or not self._stops:
-            return ("", True) if self._stopped else (text, False)
+        if self.found is not None or not self._stops:
+            return (text, False) if self.found is None else ("", True)
         for at, character in enumerate(text):
             whole = 0
             for i, stop in enumerate(self._stops):
@@ -66,9 +67,9 @@ class StopStrings:
                 if state == len(stop):
                     whole = max(whole, state)
             if whole:
-                self._stopped = True
                 text = self._held + text[: at + 1]
                 self._held = ""
+                self.found = text[len(text) - whole :]
                 return text[: len(text) - whole], True
         text = self._held + text
         keep = max(self._states)

@@ -45,10 +45,15 @@ class AnswerReader:
         self._parser = Parser(
             form, tools=tools, tokens=self._markers.values(), thinks=form.thinks(prompt)
         )
-        self._stop = stop
+        self._strings = stop
         self._stops = StopStrings(stop)
         self._stopped = False
         self.reply = Reply()
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended the answer; None where none did."""
+        return self._stops.found
 
     @property
     def ended(self) -> bool:
@@ -89,7 +94,7 @@ class AnswerReader:
         held: list[Event] = []
         if not self._stopped:
             self._add(held, Content(self._stops.flush()))
-            self._stops = StopStrings(self._stop)
+            self._stops = StopStrings(self._strings)
         return held
 
     def _add(self, events: list[Event], event: Event) -> None:
