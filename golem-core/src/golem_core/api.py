@@ -349,6 +349,7 @@ def load(
     context: int | None = None,
     max_sequences: int = 8,
     draft: str = "auto",
+    memory: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> LanguageModel:
     """Loads a language model and starts its engine.
@@ -362,6 +363,7 @@ def load(
     draft          how next tokens are guessed, which changes no text: ``mtp`` by the model's own
                    prediction block, ``ngram`` by what the text repeats, ``auto`` by the first that
                    there is and only while it pays, ``off`` not at all
+    memory         bytes for what conversations keep; None: at most half of what is available
     say            told what is resolved and fetched, a line at a time
 
     Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory`,
@@ -385,6 +387,7 @@ def load(
             context=context,
             max_sequences=max_sequences,
             threads=workers,
+            memory=memory,
             draft=draft,
         )
         return LanguageModel(

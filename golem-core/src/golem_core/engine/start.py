@@ -147,6 +147,14 @@ def choose_context(asked: int | None, trained: int) -> int:
     return asked
 
 
+def pool_sizes(graph: Graph) -> tuple[list[int], int]:
+    """Bytes of a page of each group, and of a slot of state."""
+    sizes = [0] * len(graph.windows)
+    for cache in graph.caches:
+        sizes[cache.group] += 2 * 2 * PAGE * cache.heads * cache.dim  # K and V, two bytes each
+    return sizes, sum(4 * state.size for state in graph.states)
+
+
 def choose_room(
     graph: Graph, context: int, sequences: int, width: int, memory: int | None, drafts: int = 0
 ) -> Room:
@@ -155,10 +163,7 @@ def choose_room(
     A sequence that runs needs a slot for its state and one for each guess; the others are for
     snapshots. Raises `NoMemory` with both numbers where one sequence has no room.
     """
-    sizes = [0] * len(graph.windows)
-    for cache in graph.caches:
-        sizes[cache.group] += 2 * 2 * PAGE * cache.heads * cache.dim  # K and V, two bytes each
-    slot = sum(4 * state.size for state in graph.states)
+    sizes, slot = pool_sizes(graph)
 
     def pools(count: int, snapshots: int, drafts: int) -> Room:
         whole = pages_for(context)

@@ -1,0 +1,51 @@
+"""The application: its routes and what stands before them."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import AsyncIterator
+from importlib import import_module
+
+from aiohttp import web
+
+from golem_server import routes
+from golem_server.errors import ENVELOPES, error_middleware
+from golem_server.metrics import Metrics
+from golem_server.models import Models
+from golem_server.settings import ServeSettings
+
+__all__ = ["METRICS", "MODELS", "SETTINGS", "make_app", "make_runner"]
+
+MODELS: web.AppKey[Models] = web.AppKey("models", Models)
+SETTINGS: web.AppKey[ServeSettings] = web.AppKey("settings", ServeSettings)
+METRICS: web.AppKey[Metrics] = web.AppKey("metrics", Metrics)
+
+
+def make_app(settings: ServeSettings) -> web.Application:
+    """A server's application; nothing is loaded yet.
+
+    Every module of `golem_server.routes` adds its own. Raises `BadRequest` and `NotFound` for
+    models that cannot be offered.
+    """
+    app = web.Application(
+        client_max_size=settings.max_body,
+        middlewares=[error_middleware],
+    )
+    app[SETTINGS] = settings
+    app[METRICS] = Metrics()
+    app[MODELS] = Models(settings, app[METRICS])
+    app[ENVELOPES] = {}
+    for module in pkgutil.iter_modules(routes.__path__):
+        import_module(f"{routes.__name__}.{module.name}").add(app)
+    app.cleanup_ctx.append(_models)
+    return app
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """What serves the application: a handler is cancelled when its client has left."""
+    return web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+
+
+async def _models(app: web.Application) -> AsyncIterator[None]:
+    yield
+    await app[MODELS].close()

@@ -1,0 +1,281 @@
+"""The models of a server: which there are, which are loaded, who is using them.
+
+    use ─ known? ─ loaded? ── yes ──────────────┬─ Served, counted while in use
+                     └ no ─ load (once, for all that wait) ─┘
+
+A model is loaded in a thread when it is first asked for, and unloaded when it has been idle for
+long or when another one needs its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from golem_core import LanguageModel, hub
+from golem_core.errors import BadRequest, NotFound
+from golem_server.errors import ApiError
+from golem_server.metrics import Metrics, Watch
+from golem_server.room import Room
+from golem_server.settings import ServeSettings
+
+__all__ = ["Models", "Offer", "Served"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("golem.server")
+
+TEXT_THREADS = 4  # for templates and tokenizers, beside the loop
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model that can be asked for."""
+
+    id: str
+    reference: str  # as `golem_core.load` takes it
+    created: int  # seconds since 1970: of the file, or of the server's start
+
+
+class Served:
+    """A loaded model, as the routes use it.
+
+    capabilities  what it can do: ``completion``, and by its file ``chat``, ``tools``
+    """
+
+    def __init__(
+        self, offer: Offer, model: LanguageModel, settings: ServeSettings, metrics: Metrics,
+        threads: ThreadPoolExecutor,
+    ) -> None:  # fmt: skip
+        self.id = offer.id
+        self.created = offer.created
+        self.reference = offer.reference
+        self.model = model
+        self.settings = settings
+        self.users = 0
+        self.used = time.monotonic()
+        self._metrics = metrics
+        self._threads = threads
+        self.capabilities = frozenset(
+            name
+            for name, can in (
+                ("completion", True),
+                ("chat", model.template is not None),
+                ("tools", model.format is not None),
+            )
+            if can
+        )
+
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs what takes long (a template, a tokenizer, a grammar) beside the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+
+    def watch(self) -> Watch:
+        """Counts one answer: give it every `Token` and the `Result` as they reach the loop."""
+        return self._metrics.watch(self.id)
+
+    def most_tokens(self, asked: int | None) -> int | None:
+        """How many tokens an answer may have: what is asked for, within the server's cap."""
+        cap = self.settings.max_tokens
+        if cap is None or asked is None:
+            return cap if asked is None else asked
+        return min(cap, asked)
+
+
+class Models:
+    """All models of a server; belongs to one event loop."""
+
+    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
+        """Raises `BadRequest` for two models of one name, `NotFound` for a file that is absent."""
+        self.settings = settings
+        self.metrics = metrics
+        self._started = int(time.time())
+        self._named = named(settings, self._started)
+        self._served: dict[str, Served] = {}
+        self._loading: dict[str, asyncio.Task[Served]] = {}
+        self._room = Room(settings.memory)
+        self._loader = ThreadPoolExecutor(1, "golem-load")  # one at a time: memory is counted
+        self._threads = ThreadPoolExecutor(TEXT_THREADS, "golem-text")
+        self._idle: asyncio.Task[None] | None = None
+
+    # What there is
+
+    def offers(self) -> list[Offer]:
+        """The models that can be asked for; those named at the start first."""
+        if self._named:
+            return list(self._named.values())
+        return [Offer(m.name, m.name, self._started) for m in hub.known()]
+
+    def find(self, name: str | None) -> Offer:
+        """The model of an id; None is the default. Raises `ApiError` 404 ``model_not_found``."""
+        offers = self.offers()
+        wanted = self.settings.default if name is None else name
+        if wanted is None and offers:
+            return offers[0]
+        for offer in offers:
+            if wanted in (offer.id, offer.reference, f"{offer.id}.gguf"):
+                return offer
+        listed = ", ".join(offer.id for offer in offers[:8]) or "none"
+        what = "no model is offered" if wanted is None else f"no model is named {wanted!r}"
+        raise ApiError(404, f"{what}; there are: {listed}", param="model", code="model_not_found")
+
+    def loaded(self) -> list[Served]:
+        """The models that are loaded, without counting as a use."""
+        return list(self._served.values())
+
+    def peek(self, name: str | None) -> Served | None:
+        """A model if it is loaded; no use, so it does not keep the model from being unloaded."""
+        return self._served.get(self.find(name).id)
+
+    @property
+    def loading(self) -> list[str]:
+        """Ids of the models that are being loaded."""
+        return list(self._loading)
+
+    # Using them
+
+    @asynccontextmanager
+    async def use(self, name: str | None) -> AsyncIterator[Served]:
+        """A model, loaded if it was not, which stays loaded until the block is left.
+
+        Raises `ApiError`: 404 for an unknown one, otherwise what keeps it from being loaded.
+        """
+        served = await self._get(self.find(name))
+        served.users += 1
+        try:
+            yield served
+        finally:
+            served.users -= 1
+            served.used = time.monotonic()
+
+    async def load(self, name: str | None) -> Served:
+        """Loads a model before somebody asks for it; raises what `golem_core.load` raises."""
+        return await self._get(self.find(name), told=False)
+
+    async def unload(self, name: str) -> bool:
+        """Unloads a model that is loaded and not in use; says whether it did."""
+        served = self._served.get(self.find(name).id)
+        if served is None or served.users:
+            return False
+        await self._unload(served)
+        return True
+
+    async def close(self) -> None:
+        """Unloads everything; answers still being drawn are cancelled."""
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._loading:
+            await asyncio.wait(list(self._loading.values()))
+        for served in self.loaded():
+            await self._unload(served)
+        self._loader.shutdown()
+        self._threads.shutdown()
+
+    async def _get(self, offer: Offer, told: bool = True) -> Served:
+        served = self._served.get(offer.id)
+        if served is not None:
+            return served
+        task = self._loading.get(offer.id)
+        if task is None:
+            task = asyncio.create_task(self._load(offer))
+            self._loading[offer.id] = task
+            task.add_done_callback(lambda done: self._loading.pop(offer.id))
+        try:
+            # A client that leaves does not end the loading: others may wait for it.
+            return await asyncio.shield(task)
+        except NotFound as error:
+            if not told:
+                raise
+            raise ApiError(404, str(error), param="model", code="model_not_found") from error
+
+    async def _load(self, offer: Offer) -> Served:
+        loop = asyncio.get_running_loop()
+        begun = time.monotonic()
+        plan = await loop.run_in_executor(
+            self._loader, self._room.plan, offer.reference, self.settings
+        )
+        while not self._room.fits(plan):
+            idle = [served for served in self._served.values() if not served.users]
+            if not idle:
+                raise self._room.refusal(plan, bool(self._served))
+            await self._unload(min(idle, key=lambda served: served.used))
+        model = await loop.run_in_executor(self._loader, self._room.load, plan, self.settings)
+        self._room.take(offer.id, plan, model)
+        served = Served(offer, model, self.settings, self.metrics, self._threads)
+        self._served[offer.id] = served
+        self.metrics.add(offer.id, model.engine)
+        log.info("loaded %s in %.1f s", offer.id, time.monotonic() - begun)
+        if self._idle is None and self.settings.idle_unload is not None:
+            self._idle = asyncio.create_task(self._unload_idle(self.settings.idle_unload))
+        return served
+
+    async def _unload(self, served: Served) -> None:
+        del self._served[served.id]
+        self.metrics.remove(served.id)
+        await asyncio.get_running_loop().run_in_executor(self._loader, served.model.close)
+        self._room.give_back(served.id)
+        log.info("unloaded %s", served.id)
+
+    async def _unload_idle(self, after: float) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, after / 4))
+            now = time.monotonic()
+            for served in self.loaded():
+                if not served.users and now - served.used >= after:
+                    await self._unload(served)
+
+
+def named(settings: ServeSettings, started: int) -> dict[str, Offer]:
+    """The models that the settings name, by id."""
+    found: dict[str, Offer] = {}
+    references = list(settings.models)
+    if settings.model_folder is not None:
+        folder = Path(settings.model_folder).expanduser()
+        if not folder.is_dir():
+            raise NotFound(f"no folder {settings.model_folder}")
+        references += [
+            str(path)
+            for path in sorted(folder.rglob("*.gguf"))
+            if not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$|^mmproj", path.name)
+        ]
+    for text in references:
+        match = re.fullmatch(r"([\w./:@-]+)=(?!=)(.+)", text)
+        if match is not None and not Path(text).exists():
+            name, text = match[1], match[2]
+        else:
+            name = _id(text)
+        if name in found:
+            raise BadRequest(
+                f"two models are called {name}: {found[name].reference} and {text}; "
+                f"call one by another name, such as other={text}"
+            )
+        reference = hub.parse(text)
+        created = started
+        if reference.kind == "path":
+            path = Path(reference.name)
+            if not path.exists():
+                raise NotFound(f"no file {text}")
+            created = int(path.stat().st_mtime)
+        elif reference.kind == "name":
+            hub.resolve(text)
+        found[name] = Offer(name, text, created)
+    return found
+
+
+def _id(text: str) -> str:
+    """What a model is called where nobody says: its file's name, or the reference itself."""
+    reference = hub.parse(text)
+    if reference.kind != "path":
+        return text
+    name = Path(reference.name).resolve().name.removesuffix(".gguf")
+    return re.sub(r"-\d{5}-of-\d{5}$", "", name)
