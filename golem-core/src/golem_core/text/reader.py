@@ -6,7 +6,7 @@ control tokens are left out. What a marker cuts off in the middle of a character
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from golem_core.text.answer import ChatFormat, Content, Event, Reply, Thought, Tools
 from golem_core.text.detokenize import Detokenizer, StopStrings
@@ -54,6 +54,11 @@ class AnswerReader:
     def stop(self) -> str | None:
         """The stop string that ended the answer; None where none did."""
         return self._stops.found
+
+    @property
+    def markers(self) -> Collection[int]:
+        """The tokens that stand between the parts of the answer and are no part of it."""
+        return self._markers.keys()
 
     @property
     def ended(self) -> bool:
