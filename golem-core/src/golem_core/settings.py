@@ -19,7 +19,7 @@ from typing import Any
 
 from golem_core.errors import BadRequest
 
-__all__ = ["SETTINGS", "Setting", "Settings", "config_path"]
+__all__ = ["SETTINGS", "Setting", "Settings", "cache_folder", "config_path"]
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,11 @@ SETTINGS: dict[str, Setting] = {
             "the user's cache folder", metavar="DIR", exported=True,
         ),
         Setting(
+            "packed", _whole(0), 32,
+            "GiB of packed weights that the cache folder keeps for the next start; 0: none.",
+            metavar="GIB", exported=True,
+        ),
+        Setting(
             "isa", _text, None, "The highest instruction set that kernels may use.",
             "the best that the processor has", metavar="NAME", exported=True,
         ),
@@ -206,6 +211,16 @@ SETTINGS: dict[str, Setting] = {
         ),
     )
 }  # fmt: skip
+
+
+def cache_folder() -> Path:
+    """Golem's own cache: ``$GOLEM_CACHE``, else the user's cache folder for golem."""
+    named = os.environ.get("GOLEM_CACHE")
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("golem", appauthor=False)
 
 
 class Settings:
@@ -242,7 +257,7 @@ class Settings:
         """Puts the exported settings into the process's environment."""
         for name, setting in SETTINGS.items():
             if setting.exported and self[name] is not None:
-                os.environ[setting.variable] = self[name]
+                os.environ[setting.variable] = str(self[name])
 
     def _find(self, setting: Setting) -> tuple[Any, str]:
         if setting.name in self._cli:

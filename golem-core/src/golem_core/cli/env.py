@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from golem_core.cli.options import as_json, effective, print_json, setting_options, table
-from golem_core.settings import SETTINGS
+from golem_core.settings import SETTINGS, cache_folder
 
 
 @click.command()
@@ -23,7 +23,7 @@ def command(as_json: bool, **options: Any) -> None:
     looked at first.
     """
     settings = effective(options)
-    from golem_core import hub, threads
+    from golem_core import threads
 
     workers = threads.choose(settings["threads"])
     rows = {name: {"value": settings[name], "origin": settings.origin(name)} for name in SETTINGS}
@@ -34,7 +34,7 @@ def command(as_json: bool, **options: Any) -> None:
         "threads": f"{workers.count}: {workers.reason}",
         "instruction sets": _layers(),
         "settings file": f"{settings.path}{'' if settings.path.is_file() else ' (absent)'}",
-        "cache": str(hub.folder()),
+        "cache": str(cache_folder()),
         "vulkan": _vulkan(),
     }
     if as_json:

@@ -5,12 +5,13 @@ This file decides; `tape.pyx` only does what the tape says. Where values lie is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from golem_core.cpu import dispatch
+from golem_core.cpu import dispatch, packed
 from golem_core.cpu.arena import Arena, reads_floats
 from golem_core.cpu.pool import Pool
 from golem_core.cpu.tape import Tape
@@ -274,22 +275,47 @@ class _Lowering:
         return where, end
 
     def pack_weights(self) -> None:
-        """Brings matrices into the layout of their kernels, and lets go of the file's pages.
+        """Brings matrices into the layout of their kernels, or maps them as they were brought once.
 
-        A row of a table that is looked up comes from the file again.
+        The file's pages are let go of; a row of a table that is looked up comes from them again.
         """
         where, end = self.lay_weights()
-        if end:
+        if not end:
+            return
+        files = packed.PackedFiles.usual()
+        key = packed.key(self.graph.weights, [(weight.stored, at) for weight, at, _ in where])
+        descriptor = files.find(key, end)
+        if descriptor is not None:
+            try:
+                self.tape.map_weights(descriptor, packed.HEADER, end, False)
+            finally:
+                os.close(descriptor)
+            return
+        made = files.create(end)
+        if made is None:
             self.tape.reserve_weights(end)
-        for weight, offset, panel in where:
-            rows, cols = weight.shape[-2:]
-            format, experts = format_number(weight), experts_of(weight)
-            each = len(weight.stored.data) // experts
-            for expert in range(experts):
-                source = weight.stored.data[expert * each : (expert + 1) * each]
-                self.tape.pack(format, source, rows, cols, panel, offset)
-                offset += -(-rows // 16) * panel
-            weight.stored.drop_pages()
+        else:
+            self.tape.map_weights(made.descriptor, packed.HEADER, end, True)
+        try:
+            for weight, offset, panel in where:
+                self.pack(weight, offset, panel)
+        except BaseException:
+            if made is not None:
+                made.discard()
+            raise
+        if made is not None:
+            made.finish(key)
+
+    def pack(self, weight: Weight, offset: int, panel: int) -> None:
+        """One matrix, or those of all experts, to its place."""
+        rows, cols = weight.shape[-2:]
+        format, experts = format_number(weight), experts_of(weight)
+        each = len(weight.stored.data) // experts
+        for expert in range(experts):
+            source = weight.stored.data[expert * each : (expert + 1) * each]
+            self.tape.pack(format, source, rows, cols, panel, offset)
+            offset += -(-rows // 16) * panel
+        weight.stored.drop_pages()
 
     # Writing the tape
 

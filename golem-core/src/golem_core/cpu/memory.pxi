@@ -7,8 +7,11 @@ cdef extern from "<sys/mman.h>" nogil:
     const int PROT_READ
     const int PROT_WRITE
     const int MAP_PRIVATE
+    const int MAP_SHARED
+    const int MAP_FIXED
     const int MAP_ANONYMOUS
     const int MADV_HUGEPAGE
+    const int MADV_WILLNEED
     void* const MAP_FAILED
 
 cdef enum:
@@ -30,6 +33,15 @@ cdef void* reserve(size_t nbytes) except NULL:
     if HUGE - front:
         munmap(<void*>(start + front + size), HUGE - front)
     return <void*>(start + front)
+
+
+cdef int lay_file(void* memory, int descriptor, long offset, size_t nbytes,
+                  bint writable) except -1:
+    """Puts a file's pages from `offset` on where reserved memory was."""
+    cdef int rights = PROT_READ | PROT_WRITE if writable else PROT_READ
+    if mmap(memory, nbytes, rights, MAP_SHARED | MAP_FIXED, descriptor, offset) == MAP_FAILED:
+        raise MemoryError(f"{nbytes} bytes of packed weights cannot be mapped")
+    return 0
 
 
 cdef void release(void* memory, size_t nbytes) noexcept:

@@ -76,6 +76,14 @@ cdef class Tape:
         self.weight_bytes = nbytes
         madvise(self.weights, nbytes, MADV_HUGEPAGE)
 
+    def map_weights(self, int descriptor, Py_ssize_t offset, size_t nbytes, bint writable):
+        """The packed matrices are, or with `writable` come to be, the bytes of a file."""
+        self.weights = <char*>reserve(nbytes)
+        self.weight_bytes = nbytes
+        lay_file(self.weights, descriptor, offset, nbytes, writable)
+        if not writable:
+            madvise(self.weights, nbytes, MADV_WILLNEED)
+
     def pack(self, int format, const unsigned char[::1] source, Py_ssize_t rows,
              Py_ssize_t cols, Py_ssize_t panel, Py_ssize_t offset):
         """Packs a matrix from its layout in the file to `offset` of the weights."""

@@ -67,7 +67,8 @@ class MappedFile:
             reason = getattr(error, "strerror", None) or error
             raise NotFound(f"{path} cannot be read: {reason}") from None
         with handle:
-            self.size = os.fstat(handle.fileno()).st_size
+            found = os.fstat(handle.fileno())
+            self.size, self.modified = found.st_size, found.st_mtime_ns
             if self.size == 0:
                 raise bad(f"{path} is an empty file; fetch it again")
             self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
