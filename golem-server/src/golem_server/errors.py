@@ -22,9 +22,12 @@ from golem_core.errors import (
 
 __all__ = [
     "ENVELOPES",
+    "FAILURE",
+    "NO_RETRY",
     "STREAM",
     "ApiError",
     "FailingStream",
+    "Handler",
     "envelope",
     "error_middleware",
     "error_response",
@@ -38,8 +41,6 @@ Envelope = Callable[["ApiError"], dict[str, Any]]
 
 # An API whose errors look different says so when its routes are added: path prefix to envelope.
 ENVELOPES: web.AppKey[dict[str, Envelope]] = web.AppKey("envelopes", dict)
-# Where a response has begun, what it is written through: an error has to be said in its way.
-STREAM = "golem_stream"
 
 # The clients try again after 408, 409, 429 and whatever is 500 or more; not where this says false.
 NO_RETRY = {"x-should-retry": "false"}
@@ -106,6 +107,12 @@ class FailingStream(Protocol):
 
     def close(self) -> None:
         """Stops whatever still writes to the response."""
+
+
+# Of a request whose response has begun, what it is written through: errors are said in its way.
+STREAM: web.RequestKey[FailingStream] = web.RequestKey("stream")
+# Of a request that was answered with an error, which: for the log and the counts.
+FAILURE: web.RequestKey[ApiError] = web.RequestKey("failure", ApiError)
 
 
 def envelope(error: ApiError) -> dict[str, Any]:
@@ -175,6 +182,7 @@ def _from_http(error: web.HTTPException) -> ApiError:
 
 def error_response(request: web.Request, error: ApiError) -> web.Response:
     """An error that nothing was sent before, in the envelope of the request's API."""
+    request[FAILURE] = error
     make: Envelope = envelope
     for prefix, other in request.app[ENVELOPES].items():
         if request.path == prefix or request.path.startswith(prefix.rstrip("/") + "/"):
@@ -200,6 +208,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         stream: FailingStream | None = request.get(STREAM)
         if stream is None:
             return error_response(request, told)
+        request[FAILURE] = told
         await stream.fail(told)
         return stream.response
     finally:
