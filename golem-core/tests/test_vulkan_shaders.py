@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from golem_core.graph import PAGE, Graph, Rope, Tensor, compile
-from golem_core.graph.ops import ACTIVATIONS, OPS
+from golem_core.graph.ops import OPS
 from golem_core.vulkan import lower, memory
 from golem_core.vulkan.program import WIDTH
 from golem_core.weights import FORMATS, Weights, open_weights
@@ -44,11 +44,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
 # Without a device
 
 
+# What a card does not do yet, and refuses by name: mixtures, states, and what came with them.
+ABSENT = {
+    *("activate", "slice", "concat"),
+    *("route", "linear_experts", "combine"),
+    *("decay", "conv", "delta", "previous", "recall"),
+}
+
+
 def test_every_operation_has_a_shader_and_every_shader_an_operation() -> None:
-    assert set(lower.LOWER) == set(OPS)
+    assert set(lower.LOWER) == set(OPS) - ABSENT
+    assert set(OPS) >= ABSENT
     sources = {path.stem for path in SHADERS.glob("*.comp")}
     assert sources == {path.stem for path in SHADERS.glob("*.spv")}
-    assert sources == set(OPS) - {"reshape"} | {"upload"}
+    assert sources == set(lower.LOWER) - {"reshape"} | {"upload"}
 
 
 def test_constants_that_the_shaders_share() -> None:
@@ -58,7 +67,7 @@ def test_constants_that_the_shaders_share() -> None:
     assert PAGE == 32  # a tile of attend.comp
     numbers = ", ".join(f"{number} {name}" for name, (number, _) in memory.FORMATS.items())
     assert numbers in text
-    acts = ", ".join(f"{number} {name}" for number, name in enumerate(ACTIVATIONS))
+    acts = ", ".join(f"{number} {name}" for number, name in enumerate(lower.ACTS))
     assert acts in text
 
 
