@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass
 class Choice:
-    """The answer `index` of a request, read by its `reader`. `result` is None until it has ended."""
+    """The answer `index` of a request, by its `reader`. `result` is None until it has ended."""
 
     index: int
     tokenizer: Tokenizer
@@ -118,14 +118,15 @@ class Choice:
 
     def _end(self, result: Result) -> list[Piece]:
         self.result = result
-        if result.finish_reason == "stop" and result.end_id is None:
-            self._forget()  # a stop string, or a marker
+        if result.stop is not None:
+            self._forget()
         rest = tuple(drawn for _, drawn in self._pending)
         self._pending.clear()
         self.drawn += rest
         return [Piece(None, rest)] if rest else []
 
-    # Which tokens are told with which text: both are counted from the last thought, call or marker on.
+    # Which tokens are told with which text: both are counted from the last thought, call or
+    # marker on.
 
     def _restart(self) -> None:
         self._detokenizer = Detokenizer(self.tokenizer)
