@@ -1,0 +1,1 @@
+"""How each API writes a conversation, a request and an answer; nothing here serves or computes."""
