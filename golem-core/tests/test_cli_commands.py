@@ -210,9 +210,14 @@ def test_commands_of_other_distributions(
     assert capsys.readouterr().out == "serving\n"
     assert run(["--help"]) == 0
     assert "serve       (from golem_other)" in capsys.readouterr().out
-    with pytest.raises(ImportError, match="no module x"):
-        run(["broken"])
+    assert run(["broken", "--port", "1"]) == 1
+    assert "golem broken (from golem_other) cannot be loaded: ImportError: no module x" in (
+        capsys.readouterr().err
+    )
     assert run(["plugins"]) == 0  # a broken one harms nothing else
+    entries.append(Entry("serve", serve))
+    assert run(["serve"]) == 1
+    assert "golem serve comes from golem_other and golem_other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from golem_core.errors import BadRequest
-from golem_core.settings import SETTINGS, Settings, config_path
+from golem_core.settings import COMMANDS, SETTINGS, Setting, Settings, config_path, whole
 
 
 @pytest.fixture
@@ -109,3 +110,29 @@ def test_the_names_follow_from_each_other() -> None:
         assert setting.flag == "--" + name.replace("_", "-")
         assert setting.variable == "GOLEM_" + name.upper()
         assert setting.default is not None or setting.unset
+
+
+PORTS = {"port": Setting("port", whole(0), 4653, "Where it listens.")}
+
+
+def test_a_command_s_own_settings_stand_in_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = metadata.EntryPoint("serve", "golem_other:serve", COMMANDS)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point])
+    file = tmp_path / "config.toml"
+    file.write_text("threads = 3\n[serve]\nport = 80\n")
+    assert Settings({}, {}, file)["threads"] == 3
+    assert Settings({}, {}, file, table=PORTS, section="serve")["port"] == 80
+    file.write_text("[serve]\nprot = 80\n")
+    with pytest.raises(BadRequest, match=r"'prot', which is not a setting; did you mean port\?"):
+        Settings({}, {}, file, table=PORTS, section="serve")["port"]
+    file.write_text("[serve]\nport = 'x'\n")
+    with pytest.raises(BadRequest, match=r"\[serve\] port in .* is 'x'; expected a whole number"):
+        Settings({}, {}, file, table=PORTS, section="serve")
+    file.write_text("serve = 1\n")
+    with pytest.raises(BadRequest, match="sets serve, which is a table of settings"):
+        Settings({}, {}, file, table=PORTS, section="serve")
+    file.write_text("[serv]\nport = 80\n")
+    with pytest.raises(BadRequest, match="'serv', which is not a setting"):
+        Settings({}, {}, file)

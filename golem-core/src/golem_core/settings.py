@@ -14,12 +14,24 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from golem_core.errors import BadRequest
 
-__all__ = ["SETTINGS", "Setting", "Settings", "cache_folder", "config_path"]
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "Settings",
+    "cache_folder",
+    "choice",
+    "config_path",
+    "real",
+    "size",
+    "text",
+    "whole",
+]
 
 
 @dataclass(frozen=True)
@@ -51,13 +63,21 @@ class Setting:
         return "GOLEM_" + self.name.upper()
 
 
-def _text(value: object) -> str:
+# Entry points: commands that other distributions bring, whose settings stand in tables of the file.
+COMMANDS = "golem.commands"
+
+# What reads a value: each gives it, or raises ValueError with what it expects.
+
+
+def text(value: object) -> str:
+    """Any text."""
     if not isinstance(value, str):
         raise ValueError("text")
     return value
 
 
-def _whole(least: int | None = None) -> Callable[[object], int]:
+def whole(least: int | None = None) -> Callable[[object], int]:
+    """Whole numbers from `least` on."""
     expected = "a whole number" + ("" if least is None else f" of at least {least}")
 
     def parse(value: object) -> int:
@@ -74,7 +94,8 @@ def _whole(least: int | None = None) -> Callable[[object], int]:
     return parse
 
 
-def _real(least: float, most: float = math.inf) -> Callable[[object], float]:
+def real(least: float, most: float = math.inf) -> Callable[[object], float]:
+    """Numbers from `least` to `most`; never infinite."""
     expected = (
         f"a number from {least:g} to {most:g}"
         if most < math.inf
@@ -98,7 +119,7 @@ def _real(least: float, most: float = math.inf) -> Callable[[object], float]:
 _MULTIPLES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def _size(value: object) -> int:
+def size(value: object) -> int:
     """Whole numbers with an optional K, M or G: ``32K`` is 32,768."""
     text = str(value).strip().lower()
     multiple = _MULTIPLES.get(text[-1:], 1)
@@ -108,7 +129,9 @@ def _size(value: object) -> int:
     return int(digits) * multiple
 
 
-def _choice(*values: str) -> Callable[[object], str]:
+def choice(*values: str) -> Callable[[object], str]:
+    """One of some words."""
+
     def parse(value: object) -> str:
         if str(value) not in values:
             raise ValueError("one of " + ", ".join(values))
@@ -118,14 +141,14 @@ def _choice(*values: str) -> Callable[[object], str]:
 
 
 def _threads(value: object) -> int:
-    return _whole(1)(value)
+    return whole(1)(value)
 
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
     for setting in (
         Setting(
-            "device", _text, "cpu",
+            "device", text, "cpu",
             "Where the model runs: cpu, reference (slow and plain, for checking) or vulkan.",
             short="-d", metavar="DEVICE",
         ),
@@ -134,79 +157,79 @@ SETTINGS: dict[str, Setting] = {
             "the cores that the process may use", short="-t", metavar="N",
         ),
         Setting(
-            "context", _size, None, "Positions that a conversation may hold, such as 4096 or 32K.",
+            "context", size, None, "Positions that a conversation may hold, such as 4096 or 32K.",
             "what the model was trained for, 8192 at most", short="-c", metavar="N",
         ),
         Setting(
-            "draft", _choice("auto", "off", "mtp", "ngram"), "auto",
+            "draft", choice("auto", "off", "mtp", "ngram"), "auto",
             "Guess next tokens, which changes no text: mtp by the model's own prediction block, "
             "ngram by what the text repeats, auto by the first that there is while it pays.",
             metavar="WAY",
         ),
         Setting(
-            "max_tokens", _whole(1), None, "The most tokens of an answer.",
+            "max_tokens", whole(1), None, "The most tokens of an answer.",
             "until the model ends it or the context is full", short="-n", metavar="N",
         ),
         Setting(
-            "temperature", _real(0), None, "How freely tokens are drawn; 0 takes the likeliest.",
+            "temperature", real(0), None, "How freely tokens are drawn; 0 takes the likeliest.",
             "the file's own, else 0.8", metavar="X",
         ),
         Setting(
-            "top_k", _whole(0), None, "Draw among the K likeliest tokens; 0 for all.",
+            "top_k", whole(0), None, "Draw among the K likeliest tokens; 0 for all.",
             "the file's own, else 40", metavar="K",
         ),
         Setting(
-            "top_p", _real(0, 1), None, "Draw among the likeliest tokens that together reach P.",
+            "top_p", real(0, 1), None, "Draw among the likeliest tokens that together reach P.",
             "the file's own, else 0.95", metavar="P",
         ),
         Setting(
-            "min_p", _real(0, 1), None, "Leave out tokens less likely than P times the likeliest.",
+            "min_p", real(0, 1), None, "Leave out tokens less likely than P times the likeliest.",
             "the file's own, else 0.05", metavar="P",
         ),
         Setting(
-            "typical_p", _real(0, 1), None, "Locally typical sampling; 1 turns it off.",
+            "typical_p", real(0, 1), None, "Locally typical sampling; 1 turns it off.",
             "1", metavar="P",
         ),
         Setting(
-            "repeat_penalty", _real(0), None,
+            "repeat_penalty", real(0), None,
             "Divides the logits of tokens seen in the window; 1 turns it off.",
             "the file's own, else 1", metavar="X",
         ),
         Setting(
-            "frequency_penalty", _real(-math.inf), None,
+            "frequency_penalty", real(-math.inf), None,
             "Taken off a logit for each time its token occurred.", "0", metavar="X",
         ),
         Setting(
-            "presence_penalty", _real(-math.inf), None,
+            "presence_penalty", real(-math.inf), None,
             "Taken off a logit once its token occurred.", "0", metavar="X",
         ),
         Setting(
-            "penalty_window", _whole(-1), None, "Tokens that the penalties look at; -1 for all.",
+            "penalty_window", whole(-1), None, "Tokens that the penalties look at; -1 for all.",
             "64", metavar="N",
         ),
         Setting(
-            "seed", _whole(), None, "Makes the drawing repeatable.",
+            "seed", whole(), None, "Makes the drawing repeatable.",
             "a new one each time", metavar="N",
         ),
         Setting(
-            "color", _choice("auto", "always", "never"), "auto",
+            "color", choice("auto", "always", "never"), "auto",
             "Colours: auto is on a terminal, unless NO_COLOR is set.", metavar="WHEN",
         ),
         Setting(
-            "cache", _text, None, "The folder for models that golem fetches.",
+            "cache", text, None, "The folder for models that golem fetches.",
             "the user's cache folder", metavar="DIR", exported=True,
         ),
         Setting(
-            "packed", _whole(0), 32,
+            "packed", whole(0), 32,
             "GiB of packed weights that the cache folder keeps for the next start; 0: none.",
             metavar="GIB", exported=True,
         ),
         Setting(
-            "isa", _text, None, "The highest instruction set that kernels may use.",
+            "isa", text, None, "The highest instruction set that kernels may use.",
             "the best that the processor has", metavar="NAME", exported=True,
         ),
         Setting(
-            "plugins", _text, None, "Distributions whose models may load, by comma; empty: none.",
+            "plugins", text, None, "Distributions whose models may load, by comma; empty: none.",
             "all that are installed", metavar="NAMES", exported=True,
         ),
     )
@@ -228,6 +251,9 @@ class Settings:
 
     `cli` holds what the command line gave, by name, None where it gave nothing. Everything is
     checked here, so an error names the place that has to be mended. Raises `BadRequest`.
+
+    A command that another distribution brings has settings of its own: its `table`, which in the
+    file stands under ``[section]``, where section is the command's name.
     """
 
     def __init__(
@@ -235,11 +261,16 @@ class Settings:
         cli: Mapping[str, object] | None = None,
         environ: Mapping[str, str] | None = None,
         path: Path | None = None,
+        *,
+        table: Mapping[str, Setting] | None = None,
+        section: str | None = None,
     ) -> None:
+        self._table = SETTINGS if table is None else table
+        self._section = section
         self._cli = {name: value for name, value in (cli or {}).items() if value is not None}
         self._environ = os.environ if environ is None else environ
         self.path = config_path(self._environ) if path is None else path
-        self._values = {name: self._find(setting) for name, setting in SETTINGS.items()}
+        self._values = {name: self._find(setting) for name, setting in self._table.items()}
 
     def __getitem__(self, name: str) -> Any:
         """The value of a setting; KeyError for a name that is not in the table."""
@@ -255,7 +286,7 @@ class Settings:
 
     def export(self) -> None:
         """Puts the exported settings into the process's environment."""
-        for name, setting in SETTINGS.items():
+        for name, setting in self._table.items():
             if setting.exported and self[name] is not None:
                 os.environ[setting.variable] = str(self[name])
 
@@ -271,21 +302,30 @@ class Settings:
                 value = _parsed(setting, text, f"the environment's {setting.variable}")
                 return value, f"environment ({setting.variable})"
         if setting.name in self._file:
-            value = _parsed(setting, self._file[setting.name], f"{setting.name} in {self.path}")
+            section = "" if self._section is None else f"[{self._section}] "
+            where = f"{section}{setting.name} in {self.path}"
+            value = _parsed(setting, self._file[setting.name], where)
             return value, f"file ({self.path})"
         return setting.default, "default"
 
     @cached_property
-    def _file(self) -> dict[str, object]:
-        """The TOML file's table; empty where there is none."""
+    def _file(self) -> Mapping[str, object]:
+        """What the TOML file says of the table's settings; empty where there is none."""
         if self.path is None or not self.path.is_file():
             if self._environ.get("GOLEM_CONFIG"):
                 raise BadRequest(f"GOLEM_CONFIG names {self.path}, which is not a file")
             return {}
         found = _read_toml(self.path)
+        if self._section is not None:
+            found = found.get(self._section, {})
+            if not isinstance(found, dict):
+                raise BadRequest(f"{self.path} sets {self._section}, which is a table of settings")
+        else:
+            commands = {point.name for point in metadata.entry_points(group=COMMANDS)}
+            found = {k: v for k, v in found.items() if k not in commands}
         for name in found:
-            if name not in SETTINGS:
-                close = difflib.get_close_matches(name, SETTINGS, 1)
+            if name not in self._table:
+                close = difflib.get_close_matches(name, self._table, 1)
                 hint = f"; did you mean {close[0]}?" if close else ""
                 raise BadRequest(f"{self.path} sets {name!r}, which is not a setting{hint}")
         return found
@@ -308,13 +348,13 @@ def _parsed(setting: Setting, value: object, where: str) -> Any:
         raise BadRequest(f"{where} is {value!r}; expected {error}", field=setting.name) from None
 
 
-def _read_toml(path: Path) -> dict[str, object]:
+def _read_toml(path: Path) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        found: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return found
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path} is not a TOML file: {error}") from None

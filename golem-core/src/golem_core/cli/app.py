@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from golem_core.errors import GolemError
+from golem_core.errors import GolemError, PluginConflict
 
 __all__ = ["COMMANDS", "golem", "run"]
 
@@ -34,7 +34,8 @@ COMMANDS = {
     "env": "Print the settings with their origins, and what golem sees here.",
     "completion": "Print the shell's completion script.",
 }
-GROUP = "golem.commands"  # entry points: commands that other distributions bring
+# Entry points: commands that other distributions bring.
+GROUP = "golem.commands"
 
 
 class Group(click.Group):
@@ -45,27 +46,65 @@ class Group(click.Group):
         return [*COMMANDS, *sorted(set(_installed()) - set(COMMANDS))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports one command; an import error inside a plugin's command is not hidden."""
+        """Imports one command; one that cannot be imported says why when it is run."""
         if cmd_name in COMMANDS:
             name = "list_" if cmd_name == "ls" else cmd_name
             module = import_module(f"golem_core.cli.{name}")
             found: click.Command = module.command
             return found
-        entry = _installed().get(cmd_name)
-        return None if entry is None else entry.load()
+        entries = _installed().get(cmd_name)
+        return None if entries is None else _load(cmd_name, entries)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for --help, without importing a command."""
         rows = list(COMMANDS.items())
-        for name, entry in sorted(_installed().items()):
+        for name, entries in sorted(_installed().items()):
             if name not in COMMANDS:
-                rows.append((name, f"(from {entry.dist.name if entry.dist else entry.module})"))
+                rows.append((name, f"(from {' and '.join(map(_origin, entries))})"))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
-def _installed() -> dict[str, metadata.EntryPoint]:
-    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+def _installed() -> dict[str, list[metadata.EntryPoint]]:
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    for entry in metadata.entry_points(group=GROUP):
+        found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def _origin(entry: metadata.EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.module
+
+
+def _load(name: str, entries: list[metadata.EntryPoint]) -> click.Command:
+    """A command of another distribution, or what stands for it: its failure harms no other."""
+    origin = " and ".join(map(_origin, entries))
+    if len(entries) > 1:
+        return _broken(name, PluginConflict(f"golem {name} comes from {origin}; uninstall one"))
+    try:
+        command = entries[0].load()
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entries[0].value} is no command")
+    except Exception as error:
+        failure = GolemError(
+            f"golem {name} (from {origin}) cannot be loaded: {type(error).__name__}: {error}"
+        )
+        failure.__cause__ = error
+        return _broken(name, failure)
+    return command
+
+
+def _broken(name: str, failure: GolemError) -> click.Command:
+    def say(**_: object) -> None:
+        raise failure
+
+    return click.Command(
+        name,
+        callback=say,
+        help=str(failure),
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+    )
 
 
 def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -178,6 +178,11 @@ class Engine:
             else StateStats(states.pool.pages, states.pool.free, states.pool.idle),
         )
 
+    @property
+    def ended(self) -> Exception | None:
+        """What ended the engine, from any thread; None while it takes requests."""
+        return self._ended
+
     def close(self) -> None:
         """Cancels what runs, waits for the pass to end and closes the program."""
         self._closing = True
