@@ -34,8 +34,11 @@ Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 
 @asynccontextmanager
-async def _serve(models: Any = (), **settings: Any) -> AsyncIterator[Server]:
-    """Serves models by path (one, several, or ``ID=PATH``); `settings` are of ServeSettings."""
+async def _serve(models: Any = (), wait: bool = True, **settings: Any) -> AsyncIterator[Server]:
+    """Serves models by path (one, several, or ``ID=PATH``); `settings` are of ServeSettings.
+
+    With `wait` the first model is loaded when the block is entered.
+    """
     paths = [models] if isinstance(models, (str, Path)) else list(models)
     given = {"threads": 1, "context": None, **settings}
     app = make_app(ServeSettings(models=tuple(str(path) for path in paths), port=0, **given))
@@ -45,6 +48,8 @@ async def _serve(models: Any = (), **settings: Any) -> AsyncIterator[Server]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
+        if wait and app[MODELS].started is not None:
+            await app[MODELS].started
         yield Server(f"http://127.0.0.1:{port}", app, app[MODELS])
     finally:
         await runner.cleanup()

@@ -66,5 +66,6 @@ async def _headers(request: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _models(app: web.Application) -> AsyncIterator[None]:
+    app[MODELS].begin()
     yield
     await app[MODELS].close()

@@ -101,12 +101,17 @@ class Models:
         self.metrics = metrics
         self._started = int(time.time())
         self._named = named(settings, self._started)
+        wanted = settings.default
+        if wanted is not None and wanted not in [offer.id for offer in self.offers()]:
+            raise NotFound(f"--default {wanted} is no model that is offered")
         self._served: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Task[Served]] = {}
         self._room = Room(settings.memory)
         self._loader = ThreadPoolExecutor(1, "golem-load")  # one at a time: memory is counted
         self._threads = ThreadPoolExecutor(TEXT_THREADS, "golem-text")
         self._idle: asyncio.Task[None] | None = None
+        self._retired: list[Served] = []  # whose engine has ended, and who are still in use
+        self.started: asyncio.Task[Served] | None = None
 
     # What there is
 
@@ -142,7 +147,23 @@ class Models:
         """Ids of the models that are being loaded."""
         return list(self._loading)
 
+    @property
+    def starting(self) -> bool:
+        """Whether the model that is loaded at the start is not there yet."""
+        return self.started is not None and not self.started.done()
+
+    @property
+    def failed(self) -> list[Served]:
+        """Loaded models whose engine has ended; the next use loads them again."""
+        return [served for served in self.loaded() if served.model.engine.ended is not None]
+
     # Using them
+
+    def begin(self) -> None:
+        """Begins to load the default model, where one was named; `started` says how it went."""
+        if self.settings.preload and (self._named or self.settings.default is not None):
+            self.started = asyncio.create_task(self._get(self.find(None), told=False))
+            self.started.add_done_callback(_log_failure)
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[Served]:
@@ -157,10 +178,9 @@ class Models:
         finally:
             served.users -= 1
             served.used = time.monotonic()
-
-    async def load(self, name: str | None) -> Served:
-        """Loads a model before somebody asks for it; raises what `golem_core.load` raises."""
-        return await self._get(self.find(name), told=False)
+            if served in self._retired and not served.users:
+                self._retired.remove(served)
+                await asyncio.shield(self._close(served))
 
     async def unload(self, name: str) -> bool:
         """Unloads a model that is loaded and not in use; says whether it did."""
@@ -174,17 +194,20 @@ class Models:
         """Unloads everything; answers still being drawn are cancelled."""
         if self._idle is not None:
             self._idle.cancel()
+            await asyncio.wait([self._idle])
         if self._loading:
             await asyncio.wait(list(self._loading.values()))
         for served in self.loaded():
             await self._unload(served)
         self._loader.shutdown()
-        self._threads.shutdown()
+        self._threads.shutdown(wait=False)
 
     async def _get(self, offer: Offer, told: bool = True) -> Served:
         served = self._served.get(offer.id)
         if served is not None:
-            return served
+            if served.model.engine.ended is None:
+                return served
+            await self._retire(served)
         task = self._loading.get(offer.id)
         if task is None:
             task = asyncio.create_task(self._load(offer))
@@ -210,8 +233,8 @@ class Models:
                 raise self._room.refusal(plan, bool(self._served))
             await self._unload(min(idle, key=lambda served: served.used))
         model = await loop.run_in_executor(self._loader, self._room.load, plan, self.settings)
-        self._room.take(offer.id, plan, model)
         served = Served(offer, model, self.settings, self.metrics, self._threads)
+        self._room.take(served, plan, model)
         self._served[offer.id] = served
         self.metrics.add(offer.id, model.engine)
         log.info("loaded %s in %.1f s", offer.id, time.monotonic() - begun)
@@ -220,10 +243,25 @@ class Models:
         return served
 
     async def _unload(self, served: Served) -> None:
+        self._forget(served)
+        await self._close(served)
+
+    async def _retire(self, served: Served) -> None:
+        """Lets go of a model whose engine has ended; its file stays open for who still has it."""
+        log.error("%s has ended and is loaded again: %s", served.id, served.model.engine.ended)
+        self._forget(served)
+        if served.users:
+            self._retired.append(served)
+        else:
+            await self._close(served)
+
+    def _forget(self, served: Served) -> None:
         del self._served[served.id]
         self.metrics.remove(served.id)
+
+    async def _close(self, served: Served) -> None:
         await asyncio.get_running_loop().run_in_executor(self._loader, served.model.close)
-        self._room.give_back(served.id)
+        self._room.give_back(served)
         log.info("unloaded %s", served.id)
 
     async def _unload_idle(self, after: float) -> None:
@@ -233,6 +271,11 @@ class Models:
             for served in self.loaded():
                 if not served.users and now - served.used >= after:
                     await self._unload(served)
+
+
+def _log_failure(done: asyncio.Task[Served]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.error("the first model could not be loaded: %s", error)
 
 
 def named(settings: ServeSettings, started: int) -> dict[str, Offer]:

@@ -43,7 +43,7 @@ class Room:
     def __init__(self, limit: int | None) -> None:
         self.limit = available_memory() if limit is None else limit
         self._asked = limit
-        self._taken: dict[str, int] = {}
+        self._taken: dict[object, int] = {}
 
     @property
     def taken(self) -> int:
@@ -112,19 +112,19 @@ class Room:
             memory=pools,
         )
 
-    def take(self, name: str, plan: Plan, model: LanguageModel) -> None:
-        """Counts a model that was loaded, with the pools that it got."""
+    def take(self, who: object, plan: Plan, model: LanguageModel) -> None:
+        """Counts a model that was loaded, with the pools that it got, under `who`."""
         stats = model.engine.stats()
         pools = sum(
             size * group.pages for size, group in zip(plan.pages, stats.groups, strict=True)
         )
         if stats.states is not None:
             pools += plan.state * stats.states.slots
-        self._taken[name] = plan.weights + plan.passes + pools
+        self._taken[who] = plan.weights + plan.passes + pools
 
-    def give_back(self, name: str) -> None:
+    def give_back(self, who: object) -> None:
         """Counts a model no longer."""
-        self._taken.pop(name, None)
+        self._taken.pop(who, None)
 
 
 def _size(count: int) -> str:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from golem_core.settings import Setting, real, size, text, whole
+
+__all__ = ["SERVE", "ServeSettings"]
 
 PORT = 4653  # "gole" on a telephone's keys
 
@@ -60,3 +66,93 @@ class ServeSettings:
     context: int | None = None
     max_sequences: int = 8
     draft: str = "auto"
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """Texts by comma; in the file also a list."""
+    listed = value if isinstance(value, (list, tuple)) else text(value).split(",")
+    words = tuple(text(word).strip() for word in listed)
+    if not all(words):
+        raise ValueError("texts by comma, none of them empty")
+    return words
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = text(value).lower()
+    if word in ("1", "true", "yes", "on"):
+        return True
+    if word in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("true or false")
+
+
+def _port(value: object) -> int:
+    number = whole(0)(value)
+    if number > 65535:
+        raise ValueError("a port from 0 to 65535")
+    return number
+
+
+def _make(
+    name: str, parse: Callable[[object], Any], default: Any, help: str, unset: str = "",
+    metavar: str = "TEXT",
+) -> Setting:  # fmt: skip
+    return Setting(name, parse, default, help, unset, metavar=metavar)
+
+
+# The settings of `golem serve` that it alone has. In the file they stand under [serve].
+SERVE: dict[str, Setting] = {
+    setting.name: setting
+    for setting in (
+        _make("host", text, "127.0.0.1", "The address to listen on.", metavar="HOST"),
+        _make("port", _port, PORT, "The port to listen on; 0 for a free one.", metavar="N"),
+        _make(
+            "unix", text, None, "A socket file to listen on in place of a port.", "none",
+            metavar="PATH",
+        ),
+        _make("tls_cert", text, None, "A certificate (PEM), to serve HTTPS.", "none",
+              metavar="FILE"),
+        _make("tls_key", text, None, "The key of the certificate (PEM).",
+              "in the certificate's file", metavar="FILE"),
+        _make("api_key", _words, None, "Keys that let a client in, by comma.",
+              "everybody is let in", metavar="KEYS"),
+        _make("api_key_file", text, None, "A file of such keys, one a line.", "none",
+              metavar="FILE"),
+        _make("cors", _words, None,
+              "Origins whose pages may use the server, by comma; * for all.", "none",
+              metavar="ORIGINS"),
+        _make("model_folder", text, None, "A folder whose GGUF files are offered as well.",
+              "none", metavar="DIR"),
+        _make("default", text, None, "The model of requests that name none.", "the first",
+              metavar="ID"),
+        _make("preload", _flag, True,
+              "Load the default model at the start; off: at the first request.",
+              metavar="on|off"),
+        _make("idle_unload", real(0.1), None,
+              "Seconds without a request after which a model is unloaded.", "never",
+              metavar="SECONDS"),
+        _make("memory", size, None, "Memory for all loaded models, such as 12G.",
+              "what is available at the start", metavar="BYTES"),
+        _make("max_sequences", whole(1), 8, "Answers of a model that are drawn at a time.",
+              metavar="N"),
+        _make("max_queue", whole(0), 512,
+              "Requests that may wait for a place; one more is refused (429).", metavar="N"),
+        _make("timeout", real(0.1), None, "Seconds that a request may take in all.", "no limit",
+              metavar="SECONDS"),
+        _make("max_body", size, None, "The largest body of a request, in bytes.", "32M",
+              metavar="BYTES"),
+        _make("media_root", text, None, "The folder below which requests may name files.",
+              "requests may name none", metavar="DIR"),
+        _make("drain", real(0), 30.0,
+              "Seconds for answers to end after the first signal; a second one ends at once.",
+              metavar="SECONDS"),
+        _make("log_json", _flag, False, "Log one JSON object a line.", metavar="on|off"),
+        _make("log_prompts", _flag, False, "Log what is asked and answered, too.",
+              metavar="on|off"),
+    )
+}  # fmt: skip
+
+FLAGS = {name for name, setting in SERVE.items() if setting.parse is _flag}
+FIELDS = {field.name for field in fields(ServeSettings)}
