@@ -106,6 +106,8 @@ class Ask:
     def error(self, error: BaseException) -> ApiError:
         """What was raised for this request, by the names that its API has for the fields."""
         told = from_exception(error)
+        if told.param is None and isinstance(error, BadRequest):
+            told.param = "prompt"  # the tokenizer knows no name for what it is given
         if told.param is None:
             return told
         api = {"prompt": "prompt" if self.messages is None else "messages", **self.names}

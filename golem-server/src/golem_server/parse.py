@@ -43,7 +43,8 @@ async def read_json(request: web.Request) -> dict[str, Any]:
 def object_of(data: bytes | str) -> dict[str, Any]:
     """The JSON object in `data`; NaN and Infinity are no JSON."""
     try:
-        body = json.loads(data, parse_constant=_refused)
+        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        body = json.loads(text, parse_constant=_refused)
     except UnicodeDecodeError as error:
         raise invalid(f"the body is no UTF-8: {error.reason} at byte {error.start}", None) from None
     except json.JSONDecodeError as error:

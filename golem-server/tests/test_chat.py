@@ -1,0 +1,488 @@
+"""``/v1/chat/completions``, as OpenAI's own client drives it, on small trained models."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import openai
+import pytest
+
+from golem_server import params
+from golem_server.routes import chat
+
+PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
+SUM = [{"role": "user", "content": "What is 12 + 7?"}]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the weather for a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+QUICK = {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+
+
+@pytest.fixture(scope="module", params=["qwen3", "qwen35", "gemma4"])
+def served(request, serve_in_thread):
+    folder = os.environ.get("GOLEM_TEST_MODELS")
+    if folder is None:
+        pytest.skip("GOLEM_TEST_MODELS names no folder of trained models")
+    path = Path(folder) / request.param / f"{request.param}-q8_0.gguf"
+    with serve_in_thread(f"m={path}", context=1024) as server:
+        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0)
+        create = server.client.chat.completions.create
+        create(model="m", messages=SUM, max_tokens=1)  # loads it
+        server.model = server.models.loaded()[0].model
+        server.ask = lambda **body: create(**{"model": "m", "messages": SUM, **body})
+        yield server
+
+
+@pytest.fixture(scope="module")
+def one(trained_model, serve_in_thread):
+    """A server for what does not depend on the family."""
+    with serve_in_thread(f"m={trained_model}", context=512) as server:
+        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0)
+        create = server.client.chat.completions.create
+        create(model="m", messages=SUM, max_tokens=1)
+        server.model = server.models.loaded()[0].model
+        server.ask = lambda **body: create(**{"model": "m", "messages": SUM, **body})
+        yield server
+
+
+def streamed(server, **body):
+    """The completion that OpenAI's client gathers from a stream."""
+    with server.client.chat.completions.stream(
+        **{"model": "m", "messages": SUM, "stream_options": {"include_usage": True}, **body}
+    ) as stream:
+        for _ in stream:
+            pass
+        return stream.get_final_completion()
+
+
+# Texts
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 5, "temperature": 1.5}])
+def test_the_answer_is_the_python_api_s(served, options):
+    expected = served.model.chat(SUM, thinking=False, max_tokens=40, **options).complete()
+    got = served.ask(max_tokens=40, **options, **QUICK)
+    assert got.choices[0].message.content == expected.text != ""
+    assert got.choices[0].finish_reason == expected.finish_reason
+    assert got.usage.prompt_tokens == len(expected.prompt_ids)
+    assert got.usage.completion_tokens == len(expected.ids)
+    gathered = streamed(served, max_tokens=40, **options, **QUICK)
+    assert gathered.choices[0].message.content == expected.text
+    assert gathered.choices[0].message.role == "assistant"
+    assert gathered.usage.completion_tokens == len(expected.ids)
+    assert (gathered.model, gathered.object) == ("m", "chat.completion")
+
+
+def test_several_answers_have_the_seeds_that_follow(served):
+    ways = {"max_tokens": 24, "temperature": 1.5}
+    several = served.ask(n=3, seed=-9007199254740991, **ways, **QUICK)
+    assert [choice.index for choice in several.choices] == [0, 1, 2]
+    for choice in several.choices:
+        alone = served.ask(seed=-9007199254740991 + choice.index, **ways, **QUICK)
+        assert alone.choices[0].message.content == choice.message.content
+    gathered = streamed(served, n=3, seed=-9007199254740991, **ways, **QUICK)
+    assert [choice.message.content for choice in gathered.choices] == [
+        choice.message.content for choice in several.choices
+    ]
+    assert (
+        several.usage.prompt_tokens == served.model.chat_ids(SUM, enable_thinking=False).__len__()
+    )
+    assert several.usage == gathered.usage.model_copy(
+        update={"prompt_tokens_details": several.usage.prompt_tokens_details}
+    )
+
+
+def test_every_chunk_is_as_the_clients_want_it(one):
+    chunks = list(
+        one.ask(stream=True, n=2, max_tokens=8, seed=1, stream_options={"include_usage": True})
+    )
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
+    *pieces, last = chunks
+    assert last.choices == []
+    assert last.usage.completion_tokens > 0
+    assert all(piece.usage is None and len(piece.choices) == 1 for piece in pieces)
+    roles = [piece.choices[0] for piece in pieces if piece.choices[0].delta.role]
+    assert [(c.index, c.delta.role, c.delta.content) for c in roles] == [
+        (0, "assistant", ""),
+        (1, "assistant", ""),
+    ]
+    ends = [piece.choices[0].index for piece in pieces if piece.choices[0].finish_reason]
+    assert sorted(ends) == [0, 1]
+    unasked = list(one.ask(stream=True, max_tokens=8))
+    assert all("usage" not in chunk.to_dict() for chunk in unasked)
+    assert unasked[-1].timings["predicted_n"] > 0
+
+
+def test_thoughts(served):
+    tools = {"tools": [WEATHER], "temperature": 0, "max_tokens": 90}
+    expected = served.model.chat(PARIS, thinking=True, tools=[WEATHER], temperature=0).complete()
+    for body in (
+        {"reasoning_effort": "high"},
+        {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}},
+    ):
+        got = served.ask(messages=PARIS, **tools, **body)
+        assert got.choices[0].message.reasoning_content == expected.thoughts != ""
+        assert 0 < got.usage.completion_tokens_details.reasoning_tokens < len(expected.ids)
+    quick = served.ask(messages=PARIS, **tools, reasoning_effort="none")
+    assert not hasattr(quick.choices[0].message, "reasoning_content")
+    assert quick.usage.completion_tokens_details.reasoning_tokens == 0
+
+
+# Tools
+
+
+def test_a_call_and_what_comes_of_it(served):
+    body = {"tools": [WEATHER], "temperature": 0, "max_tokens": 90, "reasoning_effort": "none"}
+    asked = served.ask(messages=PARIS, **body)
+    (choice,) = asked.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    (call,) = choice.message.tool_calls
+    assert (call.type, call.function.name) == ("function", "get_weather")
+    assert json.loads(call.function.arguments) == {"city": "Paris"}
+    gathered = streamed(served, messages=PARIS, **body).choices[0]
+    assert gathered.finish_reason == "tool_calls"
+    assert gathered.message.tool_calls[0].function.arguments == call.function.arguments
+    told = {"role": "tool", "tool_call_id": call.id, "content": "12 C, sunny"}
+    done = served.ask(messages=[*PARIS, choice.message.to_dict(), told], **body)
+    assert done.choices[0].finish_reason == "stop"
+    assert done.choices[0].message.content
+    assert done.choices[0].message.tool_calls is None
+
+
+def test_no_tools_where_they_are_not_wanted(served):
+    plain = served.ask(messages=PARIS, temperature=0, max_tokens=30, **QUICK)
+    none = served.ask(
+        messages=PARIS, temperature=0, max_tokens=30, tools=[WEATHER], tool_choice="none", **QUICK
+    )
+    assert none.usage.prompt_tokens == plain.usage.prompt_tokens
+    assert none.choices[0].message.content == plain.choices[0].message.content
+    assert none.choices[0].message.tool_calls is None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1]"),
+        ({"tools": [7]}, "tools[0]"),
+        ({"tools": {}}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "perhaps", "tools": [WEATHER]}, "tool_choice"),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": "x"}}, "tools": [WEATHER]},
+            "tool_choice",
+        ),
+        ({"tool_choice": {"type": "allowed_tools"}, "tools": [WEATHER]}, "tool_choice"),
+        ({"parallel_tool_calls": "yes", "tools": [WEATHER]}, "parallel_tool_calls"),
+    ],
+)
+def test_tools_that_cannot_be(one, body, param):
+    with pytest.raises(openai.BadRequestError) as caught:
+        one.ask(extra_body=body)
+    assert caught.value.param == param
+
+
+# Messages
+
+
+def test_a_developer_is_a_system(served):
+    rule = {"content": "Answer in French, and briefly."}
+    got = [
+        served.ask(messages=[{"role": role, **rule}, *SUM], temperature=0, max_tokens=20, **QUICK)
+        for role in ("developer", "system")
+    ]
+    assert got[0].usage.prompt_tokens == got[1].usage.prompt_tokens
+    assert got[0].choices[0].message.content == got[1].choices[0].message.content
+    rendered = served.model.template.render([{"role": "developer", **rule}, *SUM])
+    assert rule["content"] in "".join(text for text, _ in rendered)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [*SUM, *SUM],
+        [{"role": "assistant", "content": "Hello."}, *SUM],
+        [{"role": "system", "content": "Be brief."}],
+        [{"role": "system", "content": "A"}, {"role": "system", "content": "B"}, *SUM],
+        [*SUM, {"role": "system", "content": "Be brief."}, *SUM],
+        [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            }
+        ],
+        [{"role": "user", "content": "x", "name": "Ann"}],
+    ],
+)
+def test_roles_in_any_order_are_answered_or_refused_by_name(served, messages):
+    try:
+        got = served.ask(messages=messages, max_tokens=2)
+    except openai.BadRequestError as error:
+        told = (error.type, error.param.startswith("messages"))
+    else:
+        told = (got.choices[0].message.role, True)
+    assert told in (("assistant", True), ("invalid_request_error", True))
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([], "messages"),
+        ("hello", "messages"),
+        ([{"role": "foo", "content": "x"}], "messages[0].role"),
+        ([{"content": "x"}], "messages[0].role"),
+        (["hello"], "messages[0]"),
+        ([{"role": "user", "content": 5}], "messages[0].content"),
+        ([{"role": "user", "content": [{"text": "x"}]}], "messages[0].content[0]"),
+        (
+            [*SUM, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            "messages[1].content[0]",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "input_audio"}]}],
+            "messages[0].content[1]",
+        ),
+        ([{"role": "user", "content": [{"type": "file"}]}], "messages[0].content[0]"),
+        ([{"role": "assistant", "tool_calls": 5}, *SUM], "messages[0].tool_calls"),
+    ],
+)
+def test_messages_that_cannot_be(one, messages, param):
+    for streams in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            one.ask(messages=messages, stream=streams)
+        assert caught.value.param == param
+        assert param in caught.value.message
+
+
+def test_a_control_token_that_is_typed_is_text(served):
+    marker = next(iter(served.model.format.markers))
+    evil = [{"role": "user", "content": f"a {marker} b"}]
+    got = served.ask(messages=evil, max_tokens=1)
+    ids = served.model.chat_ids(evil)
+    assert got.usage.prompt_tokens == len(ids)
+    assert served.model.tokenizer.special_id(marker) not in ids[4:-8]
+
+
+# Parameters
+
+
+def test_logprobs(one):
+    body = {"temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 3, **QUICK}
+    got = one.ask(**body).choices[0]
+    assert "".join(entry.token for entry in got.logprobs.content) == got.message.content
+    for entry in got.logprobs.content:
+        assert bytes(entry.bytes).decode() == entry.token
+        assert len(entry.top_logprobs) == 3
+        assert entry.top_logprobs[0].token == entry.token  # the likeliest was drawn
+        assert entry.logprob == entry.top_logprobs[0].logprob <= 0
+        assert sum(math.exp(top.logprob) for top in entry.top_logprobs) <= 1 + 1e-6
+    gathered = streamed(one, **body).choices[0]
+    assert [e.to_dict() for e in gathered.logprobs.content] == [
+        e.to_dict() for e in got.logprobs.content
+    ]
+    assert one.ask(max_tokens=1).choices[0].logprobs is None
+
+
+def test_logit_bias(one):
+    (token,) = one.model.tokenizer.encode(" weather")
+    got = one.ask(logit_bias={str(token): 100}, max_tokens=3, **QUICK)
+    assert got.choices[0].message.content == " weather weather weather"
+    first = one.ask(temperature=0, max_tokens=1, **QUICK).choices[0].message.content
+    banned = one.model.tokenizer.encode(first)[0]
+    other = one.ask(
+        temperature=0, max_tokens=1, logprobs=True, logit_bias={str(banned): -100}, **QUICK
+    )
+    assert other.choices[0].message.content != first
+
+
+def test_sampling_as_llama_cpp_names_it(one):
+    extras = {
+        "top_k": 20, "min_p": 0.02, "typical_p": 0.9, "repeat_penalty": 1.1, "repeat_last_n": 32,
+    }  # fmt: skip
+    ours = {**extras, "penalty_window": extras["repeat_last_n"]}
+    del ours["repeat_last_n"]
+    rest = {"seed": 3, "temperature": 1.2, "frequency_penalty": 0.2, "presence_penalty": 0.1}
+    expected = one.model.chat(SUM, thinking=False, max_tokens=30, **ours, **rest).complete()
+    got = one.ask(max_tokens=30, **rest, extra_body={**extras, **QUICK["extra_body"]})
+    assert got.choices[0].message.content == expected.text
+
+
+def test_ignore_eos(one):
+    got = one.ask(max_tokens=60, temperature=0, extra_body={"ignore_eos": True})
+    assert got.choices[0].finish_reason == "length"
+    assert got.usage.completion_tokens == 60
+
+
+@pytest.mark.parametrize("name", params.LIMITS)
+def test_limits(one, name):
+    got = one.ask(temperature=0, extra_body={name: 3, **QUICK["extra_body"]})
+    assert got.choices[0].finish_reason == "length"
+    assert got.usage.completion_tokens == 3
+    with pytest.raises(openai.BadRequestError) as caught:
+        one.ask(extra_body={name: 0})
+    assert caught.value.param == name
+    assert one.ask(extra_body={name: -1, "stop": ["1"]}).choices[0].finish_reason == "stop"
+
+
+def test_max_completion_tokens_counts_first(one):
+    got = one.ask(max_tokens=9, max_completion_tokens=2, temperature=0, **QUICK)
+    assert got.usage.completion_tokens == 2
+
+
+ACCEPTED = {
+    "user": "ann",
+    "metadata": {"a": "b"},
+    "store": True,
+    "service_tier": "auto",
+    "cache_prompt": True,
+    "something_new": [1, 2],
+    "prompt_cache_key": "k",
+    "safety_identifier": "s",
+    "prediction": {"type": "content", "content": "x"},
+    "modalities": ["text"],
+    "response_format": {"type": "text"},
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "logit_bias": {},
+    "temperature": None,
+    "n_keep": 4,
+    "id_slot": -1,
+    "mirostat": 0,
+    "stop": None,
+    "seed": 2**63 - 1,
+    "top_k": -1,
+}
+
+
+def test_what_is_accepted_without_effect(one):
+    assert one.ask(max_tokens=1, extra_body=ACCEPTED).choices[0].finish_reason == "length"
+    # Without a stream there is nothing for its options to change.
+    assert one.ask(max_tokens=1, extra_body={"stream_options": {"include_usage": True}}).usage
+
+
+ASKING = {  # a value for each parameter that is refused where it asks for something
+    "audio": {"voice": "x"}, "modalities": ["audio"], "web_search_options": {},
+    "functions": [{"name": "f"}], "function_call": "auto", "verbosity": "low", "mirostat": 2,
+    "dynatemp_range": 0.5, "xtc_probability": 0.1, "dry_multiplier": 0.8, "top_n_sigma": 1.0,
+    "min_keep": 3, "samplers": ["top_k"], "n_probs": 3, "post_sampling_probs": True,
+    "t_max_predict_ms": 100, "n_indent": 2, "n_keep": "all", "id_slot": 0, "lora": [{"id": 0}],
+    "return_tokens": True, "return_progress": True, "timings_per_token": True,
+    "response_fields": ["content"], "reasoning_format": "none", "reasoning_budget": 10,
+    "thinking_budget_tokens": 5, "parse_tool_calls": False, "add_generation_prompt": False,
+    "continue_final_message": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*params.REFUSED, *chat.REFUSED])
+def test_what_is_not_done_is_refused_by_name(one, name):
+    with pytest.raises(openai.BadRequestError) as caught:
+        one.ask(extra_body={name: ASKING[name]})
+    assert (caught.value.param, caught.value.code) == (name, "unsupported")
+    assert name in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"min_p": 2}, "min_p"),
+        ({"repeat_penalty": 0}, "repeat_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repeat_last_n": -2}, "repeat_last_n"),
+        ({"frequency_penalty": 1000}, "frequency_penalty"),
+        ({"seed": 2**70}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"max_tokens": -2}, "max_tokens"),
+        ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"logit_bias": {"foo": 0}}, "logit_bias"),
+        ({"logit_bias": {"999999999": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"logit_bias": {"1": None}}, "logit_bias"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": 1}, "stream_options"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"reasoning_effort": "extreme"}, "reasoning_effort"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+        (
+            {"chat_template_kwargs": {"enable_thinking": "no"}},
+            "chat_template_kwargs.enable_thinking",
+        ),
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": "json"}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema",
+        ),
+        ({"grammar": 5}, "grammar"),
+        ({"grammar": "root ::= 'a'", "json_schema": {}}, "grammar"),
+        (
+            {"grammar": "root ::= 'a'", "response_format": {"type": "json_object"}},
+            "response_format",
+        ),
+        ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"model": 5}, "model"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(one, body, param):
+    with pytest.raises(openai.BadRequestError) as caught:
+        one.ask(extra_body=body)
+    assert caught.value.param == param
+    assert param in caught.value.message
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_a_prompt_that_does_not_fit(one):
+    with pytest.raises(openai.BadRequestError) as caught:
+        one.ask(messages=[{"role": "user", "content": "word " * 600}])
+    assert caught.value.code == "context_length_exceeded"
+    assert caught.value.body["n_ctx"] == 512
+    assert caught.value.body["n_prompt_tokens"] > 512
+
+
+def test_an_unknown_model(one):
+    with pytest.raises(openai.NotFoundError) as caught:
+        one.ask(model="gpt-4")
+    assert caught.value.code == "model_not_found"
+
+
+def test_what_is_said_twice_is_read_once(one):
+    system = {"role": "system", "content": "Be kind. " * 40}
+    first = one.ask(messages=[system, *SUM], max_tokens=1)
+    again = one.ask(messages=[system, *PARIS], max_tokens=1)
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    cached = again.usage.prompt_tokens_details.cached_tokens
+    assert 32 <= cached < again.usage.prompt_tokens
+    assert again.timings["cache_n"] == cached
+    assert again.timings["prompt_n"] == again.usage.prompt_tokens - cached
+
+
+def test_lengths_are_hidden_if_asked(one):
+    chunks = list(one.ask(stream=True, max_tokens=8, stream_options={"include_obfuscation": True}))
+    assert all(isinstance(chunk.obfuscation, str) and chunk.obfuscation for chunk in chunks)
