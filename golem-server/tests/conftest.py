@@ -48,6 +48,7 @@ async def _serve(models: Any = (), wait: bool = True, **settings: Any) -> AsyncI
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
+        app[MODELS].begin()
         if wait and app[MODELS].started is not None:
             await app[MODELS].started
         yield Server(f"http://127.0.0.1:{port}", app, app[MODELS])
@@ -88,6 +89,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows nothing and answers at once; its template knows system and user."""
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     decoder("llama").write(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `tiny_model`, with a context that takes long to fill."""
+    path = tmp_path_factory.mktemp("models") / "long.gguf"
+    decoder("llama", context=1 << 17).write(path)
     return path
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from aiohttp import web
 
 from golem_server import routes
-from golem_server.errors import ENVELOPES, error_middleware
+from golem_server.errors import ENVELOPES, FAILURE, error_middleware
 from golem_server.keys import add_cors, cors_middleware, keys_middleware
 from golem_server.limits import Limits
 from golem_server.logs import REQUEST_ID, logs_middleware
@@ -26,7 +26,7 @@ METRICS: web.AppKey[Metrics] = web.AppKey("metrics", Metrics)
 
 
 def make_app(settings: ServeSettings) -> web.Application:
-    """A server's application; nothing is loaded yet.
+    """A server's application; nothing is loaded until a request, or `Models.begin`, wants it.
 
     Every module of `golem_server.routes` adds its own. Raises `BadRequest` and `NotFound` for
     models that cannot be offered.
@@ -35,7 +35,7 @@ def make_app(settings: ServeSettings) -> web.Application:
     app = web.Application(
         client_max_size=settings.max_body,
         middlewares=[
-            logs_middleware,
+            logs_middleware(settings.log_prompts),
             error_middleware,
             cors_middleware(settings.cors),
             keys_middleware(settings.api_keys),
@@ -62,10 +62,13 @@ def make_runner(app: web.Application) -> web.AppRunner:
 async def _headers(request: web.Request, response: web.StreamResponse) -> None:
     """What every response has, an error's and a stream's too."""
     response.headers["x-request-id"] = request[REQUEST_ID]
+    response.headers["Server"] = "golem"
+    if FAILURE in request:
+        failure = request[FAILURE]
+        request.app[METRICS].refused.labels(failure.code or str(failure.status)).inc()
     add_cors(request.app[SETTINGS].cors, request, response)
 
 
 async def _models(app: web.Application) -> AsyncIterator[None]:
-    app[MODELS].begin()
     yield
     await app[MODELS].close()

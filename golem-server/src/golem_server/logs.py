@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from golem_core.engine import Result
 from golem_server.errors import FAILURE, Handler
@@ -33,6 +34,8 @@ access = logging.getLogger("golem.access")
 _ID = re.compile(r"[\w.:/+=@-]{1,128}")
 QUIET = {"/health", "/v1/health", "/metrics"}  # asked every few seconds by machines
 
+LONGEST_TEXT = 1 << 16  # characters of a text that are logged
+
 _current: ContextVar[RequestLog | None] = ContextVar("golem_request_log", default=None)
 
 
@@ -41,15 +44,22 @@ class RequestLog:
     """What is gathered about one request while it is answered."""
 
     id: str
+    keeps_texts: bool = False
     model: str | None = None
     results: list[Result] = field(default_factory=list)
     error: str | None = None
-    texts: list[tuple[str, str]] = field(default_factory=list)  # prompts and answers, if asked for
+    texts: list[tuple[str, str]] = field(default_factory=list)  # kind and text
 
     def add(self, model: str, result: Result) -> None:
         """Adds the end of one of the request's answers."""
         self.model = model
         self.results.append(result)
+        self.note("answer", result.text)
+
+    def note(self, kind: str, text: str) -> None:
+        """Keeps a text for the log, where that was asked for."""
+        if self.keeps_texts and text:
+            self.texts.append((kind, text[:LONGEST_TEXT]))
 
     def fields(self) -> dict[str, Any]:
         """Sums over the answers; times are the longest."""
@@ -86,25 +96,32 @@ def request_id(request: web.BaseRequest) -> str:
     return given if _ID.fullmatch(given) else uuid.uuid4().hex
 
 
-@web.middleware
-async def logs_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+def logs_middleware(log_prompts: bool) -> Middleware:
     """Writes the line when the request has ended, also when its client has left."""
-    record = RequestLog(request_id(request))
-    request[REQUEST_ID] = record.id
-    token = _current.set(record)
-    begun = time.perf_counter()
-    status: int | None = None
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    finally:
-        _current.reset(token)
-        failure = request.get(FAILURE)
-        if failure is not None:
-            record.error = failure.message
-        if request.path not in QUIET or (status or 500) >= 500:
-            _write(request, record, status, time.perf_counter() - begun)
+
+    @web.middleware
+    async def write(request: web.Request, handler: Handler) -> web.StreamResponse:
+        record = RequestLog(request_id(request), log_prompts)
+        request[REQUEST_ID] = record.id
+        token = _current.set(record)
+        begun = time.perf_counter()
+        status: int | None = None
+        try:
+            response = await handler(request)
+            status = response.status
+            if log_prompts and request.content_type == "application/json":
+                body = await request.read()  # read already: it was answered
+                record.note("request", body.decode("utf-8", "replace"))
+            return response
+        finally:
+            _current.reset(token)
+            failure = request.get(FAILURE)
+            if failure is not None:
+                record.error = failure.message
+            if request.path not in QUIET or (status or 500) >= 500:
+                _write(request, record, status, time.perf_counter() - begun)
+
+    return write
 
 
 def _write(request: web.Request, record: RequestLog, status: int | None, seconds: float) -> None:

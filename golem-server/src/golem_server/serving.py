@@ -54,6 +54,7 @@ async def serve(
         for line in warnings(settings):
             log.warning(line)
         url = address(runner, settings)
+        app[MODELS].begin()
         log.info("listening on %s, models: %s", url, _names(app))
         listening(url)
         return await _until_the_end(app, site, settings)
