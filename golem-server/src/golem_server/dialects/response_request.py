@@ -46,6 +46,16 @@ def refused(message: str, param: str) -> ApiError:
     return invalid(message, param, "unsupported_value")
 
 
+def check_form(constraint: Constraint | None, tools: list[Json], choice: str) -> None:
+    """Raises a 400 for an answer that is to have a form and may call tools as well."""
+    if constraint is not None and tools and choice != "none":
+        raise refused(
+            f"{constraint.param} with tools is not supported: set tool_choice to none for the "
+            "answer that is to have the form",
+            constraint.param,
+        )
+
+
 def messages_of(body: Mapping[str, Any]) -> list[Json]:
     """The conversation: instructions, then input, which is a text or items."""
     turns = Turns()

@@ -13,6 +13,7 @@ from golem_server.choice import Choice
 from golem_server.dialects import anthropic_request as read
 from golem_server.dialects.anthropic_events import MessageEvents
 from golem_server.dialects.response_events import new_id
+from golem_server.dialects.response_request import check_form
 from golem_server.errors import ENVELOPES, ApiError
 from golem_server.parse import field, read_json, required
 from golem_server.run import Run
@@ -66,7 +67,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     async with request.app[MODELS].use(name) as served, Run(served, ask) as run:
         message = begun(name, len(run.requests[0].prompt_ids))
         events = MessageEvents(message, thoughts=shown)
-        choice = Choice(0, served.model.tokenizer)
+        choice = run.choices[0]
         out = MessageStream() if stream else None
         if out is not None:
             await out.prepare(request)
@@ -119,6 +120,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
     tools = read.tools_of(body)
     (choice, tool), parallel = read.choice_of(body, tools)
     constraint, effort = read.output_of(body)
+    check_form(constraint, tools, choice)
     thinking, _ = read.thinking_of(body)
     return Ask(
         messages=read.messages_of(body),

@@ -13,7 +13,8 @@ from golem_server.app import MODELS
 from golem_server.ask import Ask
 from golem_server.choice import Choice
 from golem_server.dialects import ollama_request as read
-from golem_server.errors import ENVELOPES, ApiError
+from golem_server.dialects.response_request import check_form
+from golem_server.errors import ENVELOPES, NO_RETRY, ApiError
 from golem_server.kept import Kept
 from golem_server.models import Models, Served
 from golem_server.parse import field, invalid, read_json, required
@@ -116,7 +117,11 @@ async def embed(request: web.Request) -> web.Response:
     body = await read_json(request)
     offer = resolved(request.app[MODELS], required(body, "model", str))
     raise ApiError(
-        501, f"{offer} writes text and gives no embeddings", param="model", code="unsupported"
+        501,
+        f"{offer} writes text and gives no embeddings",
+        param="model",
+        code="unsupported",
+        headers=NO_RETRY,
     )
 
 
@@ -132,12 +137,14 @@ def _ask(
         logprobs = None
     elif logprobs is None:
         logprobs = 0
+    constraint = read.constraint_of(body)
+    check_form(constraint, asked.get("tools") or [], "auto")
     ask = Ask(
         sampling=options.sampling,
         stop=options.stop,
         max_tokens=options.max_tokens,
         logprobs=logprobs,
-        constraint=read.constraint_of(body),
+        constraint=constraint,
         thinking=thinking,
         variables=variables,
         names={**NAMES, **(names or {})},
@@ -176,7 +183,7 @@ async def _answer(
                 )
             check_thinking(ask, served, name)
             async with Run(served, ask) as run:
-                choice = Choice(0, served.model.tokenizer)
+                choice = run.choices[0]
                 out = LineStream() if stream else None
                 if out is not None:
                     await out.prepare(request)

@@ -43,7 +43,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     async with request.app[MODELS].use(name) as served, Run(served, ask) as run:
         response["model"] = name or served.id
         events = ResponseEvents(response)
-        choice = Choice(0, served.model.tokenizer)
+        choice = run.choices[0]
         out = ResponseStream(events) if stream else None
         if out is not None:
             await out.prepare(request)
@@ -95,6 +95,8 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
     read.check_absent(body)
     tools = read.tools_of(body)
     (choice, tool), tools = read.choice_of(body, tools)
+    constraint = read.constraint_of(body)
+    read.check_form(constraint, tools, choice)
     effort = read.effort_of(body)
     parallel = field(body, "parallel_tool_calls", bool)
     return Ask(
@@ -109,7 +111,7 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
         },
         max_tokens=field(body, "max_output_tokens", int, low=1),
         logprobs=read.logprobs_of(body),
-        constraint=read.constraint_of(body),
+        constraint=constraint,
         thinking=None if effort is None else effort != "none",
         variables={} if effort is None else {"reasoning_effort": effort},
         names=NAMES,
