@@ -1,7 +1,7 @@
 """Golem beside llama.cpp on the same files: reading prompts and generating 64 tokens.
 
     python bench/peers.py --peer FOLDER FILE... [--threads 1 2] [--rounds 5] [--json OUT]
-                          [--read 64 256 512]
+                          [--read 64 256 512] [--depth 4096]
 
 FOLDER holds llama-bench (`bench/build_peer.sh`). In every round both engines run in turn, each in
 a process of its own that loads the file, warms up and measures once; every other round the order
@@ -11,6 +11,8 @@ machine must be quiet, see QUIET; `--busy` measures regardless and says so.
 Beside each figure of golem's stands its share of the machine's limit with as many threads: the
 bytes of weights that a token needs of those that memory gives, the products of a prompt of those
 that the processor's integer units could add up (`golem bench` measures both limits the same way).
+
+With --depth everything is measured behind a text of so many tokens, which both have read before.
 
 llama-bench times the passes alone. Golem's times are an engine's: from a request's beginning to
 its first token, and from the first to the last, with sampling and text. `--huge` gives llama.cpp
@@ -58,16 +60,17 @@ def wait_for_quiet(busy: bool) -> float:
     return used
 
 
-def golem(file: Path, threads: int, read: list[int]) -> dict[str, float]:
+def golem(file: Path, threads: int, read: list[int], depth: int) -> dict[str, float]:
     """Golem's tokens a second and shares of the limit, measured in a process of its own."""
     lengths = [str(length) for length in read]
-    command = [sys.executable, __file__, str(file), "--measure", str(threads), "--read", *lengths]
+    command = [sys.executable, __file__, str(file), "--measure", str(threads)]
+    command += ["--depth", str(depth), "--read", *lengths]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def measure(file: Path, threads: int, lengths: list[int]) -> dict[str, float]:
+def measure(file: Path, threads: int, lengths: list[int], depth: int) -> dict[str, float]:
     """The inside of that process: an engine, a warm-up, and one request of each kind."""
     from golem_core import plugins
     from golem_core.cli.bench import limits
@@ -87,14 +90,19 @@ def measure(file: Path, threads: int, lengths: list[int]) -> dict[str, float]:
         graph.result = model.forward(graph)
         least = cost(graph)
         bandwidth, products = limits(threads)
-        with start_engine(model, weights, context=1024, max_sequences=1, threads=threads) as engine:
+        before = [draw(model.vocab) for _ in range(depth)]
+        context = depth + 1024
+        with start_engine(
+            model, weights, context=context, max_sequences=1, threads=threads
+        ) as engine:
 
             def ask(prompt: int, answer: int) -> dict[str, float]:
-                ids = [draw(model.vocab) for _ in range(prompt)]  # never read before
+                ids = before + [draw(model.vocab) for _ in range(prompt)]  # never read before
                 request = Request(ids, greedy, max_tokens=answer, ignore_eos=True)
                 timings = engine.submit(request).result().timings
                 read, made = timings["prompt_seconds"], timings["generate_seconds"]
-                return {"read": prompt / read, "generate": (answer - 1) / made if made else 0.0}
+                fresh = len(ids) - timings["cached_tokens"]
+                return {"read": fresh / read, "generate": (answer - 1) / made if made else 0.0}
 
             ask(max(lengths), 4)
             found = {}
@@ -109,12 +117,13 @@ def measure(file: Path, threads: int, lengths: list[int]) -> dict[str, float]:
 
 
 def llama_cpp(
-    folder: Path, file: Path, threads: int, huge: bool, lengths: list[int]
+    folder: Path, file: Path, threads: int, huge: bool, lengths: list[int], depth: int
 ) -> dict[str, float]:
     """Tokens a second of llama.cpp for each, by one run of llama-bench."""
     command = [
         str(folder / "llama-bench"), "-m", str(file), "-t", str(threads), "-r", "1", "-o", "json",
-        "-p", ",".join(map(str, lengths)), "-n", str(GENERATE), *(["-lm", "none"] if huge else []),
+        "-p", ",".join(map(str, lengths)), "-n", str(GENERATE), "-d", str(depth),
+        *(["-lm", "none"] if huge else []),
     ]  # fmt: skip
     env = dict(os.environ)
     if huge:
@@ -139,8 +148,8 @@ def processor() -> str:
 def compare(args: argparse.Namespace, file: Path, threads: int) -> list[dict[str, Any]]:
     """The rows of one file and thread count."""
     sides: dict[str, Callable[[], dict[str, float]]] = {
-        "golem": lambda: golem(file, threads, args.read),
-        "peer": lambda: llama_cpp(args.peer, file, threads, args.huge, args.read),
+        "golem": lambda: golem(file, threads, args.read, args.depth),
+        "peer": lambda: llama_cpp(args.peer, file, threads, args.huge, args.read, args.depth),
     }
     samples: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     load = 0.0
@@ -185,13 +194,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--read", type=int, nargs="+", default=list(READ), metavar="TOKENS")
+    parser.add_argument("--depth", type=int, default=0, metavar="TOKENS")
     parser.add_argument("--huge", action="store_true", help="llama.cpp in huge pages")
     parser.add_argument("--busy", action="store_true", help="measure on a machine that is in use")
     parser.add_argument("--json", type=Path, help="write the rows here too")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        print(json.dumps(measure(args.files[0], args.measure, args.read)))
+        print(json.dumps(measure(args.files[0], args.measure, args.read, args.depth)))
         return
     if args.peer is None or not args.files:
         parser.error("name --peer FOLDER, which bench/build_peer.sh builds, and the files")
