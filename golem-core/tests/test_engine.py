@@ -78,6 +78,18 @@ def test_a_text_is_what_a_run_without_pages_gives(windows: tuple, length: int) -
     nothing_leaked(made)
 
 
+def test_what_is_not_shared_is_read_again_and_by_nobody_else() -> None:
+    prompt = [(7 * i + 3) % 100 for i in range(100)]
+    with engine(HashProgram()) as made:
+        results = [
+            made.submit(ask(prompt, 20, shared=shared)).result()
+            for shared in (False, False, True, False, True)
+        ]
+    assert [result.timings["cached_tokens"] for result in results] == [0, 0, 0, 0, 96]
+    assert len({result.ids for result in results}) == 1
+    nothing_leaked(made)
+
+
 @pytest.mark.parametrize(
     ("length", "most", "answer"),
     [(62, 1, 1), (62, 10, 2), (62, None, 2), (63, 1, 1), (63, 10, 1), (63, None, 1)],

@@ -483,6 +483,20 @@ def test_what_is_said_twice_is_read_once(one):
     assert again.timings["prompt_n"] == again.usage.prompt_tokens - cached
 
 
+def test_what_is_not_to_be_known_is_not(one):
+    body = {
+        "messages": [{"role": "system", "content": "Be apart. " * 40}, *SUM],
+        "temperature": 0,
+        "max_tokens": 9,
+    }
+    alone = {**body, "extra_body": {"cache_prompt": False}}
+    got = [one.ask(**b) for b in (alone, alone, body, alone, body)]
+    cached = [answer.usage.prompt_tokens_details.cached_tokens for answer in got]
+    assert cached[:4] == [0, 0, 0, 0]
+    assert cached[4] > 32
+    assert len({answer.choices[0].message.content for answer in got}) == 1
+
+
 def test_lengths_are_hidden_if_asked(one):
     chunks = list(one.ask(stream=True, max_tokens=8, stream_options={"include_obfuscation": True}))
     assert all(isinstance(chunk.obfuscation, str) and chunk.obfuscation for chunk in chunks)

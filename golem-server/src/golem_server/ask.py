@@ -172,6 +172,7 @@ class Ask:
                     stop=stop if reader is None else None,
                     logprobs=self.logprobs,
                     ignore_eos=self.ignore_eos,
+                    shared=self.cache_prompt,
                     mask=self._mask(model, form, pieces),
                     reader=reader,
                 )

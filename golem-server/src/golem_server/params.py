@@ -96,7 +96,7 @@ def common(body: Body) -> dict[str, Any]:
     sampling: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, golem, kind in SAMPLING:
-        value = field(body, name, kind)
+        value: Any = field(body, name, kind)
         if value is not None and golem not in sampling:
             sampling[golem] = max(0, value) if golem == "top_k" else value
             names[golem] = name
@@ -105,12 +105,12 @@ def common(body: Body) -> dict[str, Any]:
         sampling["logit_bias"] = bias
     most: int | None = None
     for name in LIMITS:
-        value = field(body, name, int, low=-1)
-        if value is None or "max_tokens" in names:
+        limit = field(body, name, int, low=-1)
+        if limit is None or "max_tokens" in names:
             continue
-        if value == 0:
+        if limit == 0:
             raise invalid(f"{name} is 0, expected at least 1, or -1 for no limit", name)
-        most, names["max_tokens"] = (None if value == -1 else value), name
+        most, names["max_tokens"] = (None if limit == -1 else limit), name
     return {
         "sampling": sampling,
         "names": names,

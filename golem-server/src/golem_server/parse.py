@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from aiohttp import web
 
@@ -60,6 +60,8 @@ def object_of(data: bytes | str) -> dict[str, Any]:
 
 
 @overload
+def field(body: Body, name: str, kind: type[bool], *, within: str = "") -> bool | None: ...
+@overload
 def field(
     body: Body,
     name: str,
@@ -90,7 +92,7 @@ def field(
 ) -> str | None: ...
 @overload
 def field(body: Body, name: str, kind: type[T], *, within: str = "") -> T | None: ...
-def field(  # type: ignore[misc]
+def field(
     body: Body,
     name: str,
     kind: type,
@@ -138,7 +140,7 @@ def required(body: Body, name: str, kind: type[T], *, within: str = "") -> T:
         raise invalid(
             f"{place} is missing, expected {_NAMES[kind]}", place, "missing_required_parameter"
         )
-    return cast("T", value)
+    return value
 
 
 def _expected(

@@ -25,6 +25,7 @@ class Request:
     logprobs    give each token's logarithmic probability and those of so many of the likeliest
                 (0 to 20); None: neither
     ignore_eos  never draw a token that ends the answer
+    shared      whether what is known of a like beginning is used, and what is read kept for others
     mask        a constraint on what may come next
     reader      reads thoughts and calls out of the answer, which then is what it says is content;
                 made for this request, with the stop strings, so `stop` must be None
@@ -40,6 +41,7 @@ class Request:
     stop: Sequence[str] | str | None = None
     logprobs: int | None = None
     ignore_eos: bool = False
+    shared: bool = True
     mask: Mask | None = None
     reader: AnswerReader | None = None
     on_event: Callable[[Token | Result], None] | None = None

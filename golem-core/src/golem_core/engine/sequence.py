@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 
 import numpy as np
@@ -38,7 +39,9 @@ class Sequence:
         self.limit = min(context, limit)
         self.tokens = np.empty(self.limit, dtype=np.int32)
         self.tokens[: self.count] = prompt
-        self.keys = token_keys(self.tokens)
+        # With a first page like no other nothing that follows is found, by it or by others.
+        own = None if request.shared else {0: secrets.token_bytes(16)}
+        self.keys = token_keys(self.tokens, own)
         self.hold: Hold | None = None
         self.cached = 0
         self.set_aside = 0  # times
