@@ -40,7 +40,8 @@ grep -q '"r"(&tc)' "$tiles" || sed -i \
 # shellcheck disable=SC2086  # the flags are several words
 cmake -S "$source" -B "$folder/$variant" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DBUILD_SHARED_LIBS=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF $flags
-nice ninja -C "$folder/$variant" llama-completion llama-bench llama-quantize llama-tokenize
+nice ninja -C "$folder/$variant" llama-completion llama-bench llama-quantize \
+    llama-tokenize llama-server
 
 # The recorder's program, against the library just built.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
