@@ -27,6 +27,7 @@ WEATHER = {
         },
     },
 }
+STRICT = {"max_retries": 0, "_strict_response_validation": True}
 QUICK = {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
 
 
@@ -37,7 +38,7 @@ def served(request, serve_in_thread):
         pytest.skip("GOLEM_TEST_MODELS names no folder of trained models")
     path = Path(folder) / request.param / f"{request.param}-q8_0.gguf"
     with serve_in_thread(f"m={path}", context=1024) as server:
-        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0)
+        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", **STRICT)
         create = server.client.chat.completions.create
         create(model="m", messages=SUM, max_tokens=1)  # loads it
         server.model = server.models.loaded()[0].model
@@ -49,7 +50,7 @@ def served(request, serve_in_thread):
 def one(trained_model, serve_in_thread):
     """A server for what does not depend on the family."""
     with serve_in_thread(f"m={trained_model}", context=512) as server:
-        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0)
+        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", **STRICT)
         create = server.client.chat.completions.create
         create(model="m", messages=SUM, max_tokens=1)
         server.model = server.models.loaded()[0].model

@@ -18,6 +18,7 @@ from .scripted import Script
 FAMILY = "👨‍👩‍👧‍👦"
 WIDE = f"깰 {FAMILY} 𓀀𓀁"
 USER = [{"role": "user", "content": "Go on."}]
+STRICT = {"max_retries": 0, "_strict_response_validation": True}
 TOOLS = [
     {
         "type": "function",
@@ -42,7 +43,7 @@ def script(trained_model, serve_in_thread):
     patch = pytest.MonkeyPatch()
     patch.setattr(room, "golem_core", SimpleNamespace(load=lambda *_, **__: script.model))
     with serve_in_thread(f"scripted={trained_model}") as server:
-        script.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0)
+        script.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", **STRICT)
         script.server = server
         yield script
     patch.undo()
@@ -339,7 +340,7 @@ def test_answers_at_the_same_time(script):
 
     async def together():
         url = f"{script.server.url}/v1"
-        async with openai.AsyncOpenAI(base_url=url, api_key="-", max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=url, api_key="-", **STRICT) as client:
             return await asyncio.gather(
                 *(
                     client.chat.completions.create(
