@@ -10,6 +10,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from golem_core.text import Template
 from golem_server import params
 from golem_server.routes import chat
 
@@ -267,6 +268,27 @@ def test_messages_that_cannot_be(one, messages, param):
             one.ask(messages=messages, stream=streams)
         assert caught.value.param == param
         assert param in caught.value.message
+
+
+ALTERNATING = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('No system here') }}"
+    "{% elif (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Roles must alternate') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+)
+
+
+def test_a_template_says_itself_what_it_does_not_take(one, monkeypatch):
+    monkeypatch.setattr(one.model, "template", Template(ALTERNATING))
+    for messages in ([*SUM, *SUM], [{"role": "assistant", "content": "Hello."}, *SUM]):
+        with pytest.raises(openai.BadRequestError, match="Roles must alternate") as caught:
+            one.ask(messages=messages)
+        assert (caught.value.type, caught.value.param) == ("invalid_request_error", "messages")
+    # What knows no system message has it at the head of the user's.
+    folded = [{"role": "user", "content": f"Be brief.\n\n{SUM[0]['content']}"}]
+    for role in ("system", "developer"):
+        got = one.ask(messages=[{"role": role, "content": "Be brief."}, *SUM], max_tokens=1)
+        assert got.usage.prompt_tokens == len(one.model.chat_ids(folded))
 
 
 def test_a_control_token_that_is_typed_is_text(served):
