@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does: routes, schemas, and answers to requests made up."""
+"""The OpenAPI document says what the server does: routes, schemas, answers to made-up requests."""
 
 from __future__ import annotations
 
