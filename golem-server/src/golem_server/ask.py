@@ -136,8 +136,6 @@ class Ask:
             pieces = self._rendered(model)
             ids = model.tokenizer.encode_marked(pieces, bos=True)
             asked += self._choices(model, ids, sampling, stop, self._format(model), pieces)
-        for request in asked:
-            request.tokens(model.engine.vocabulary, model.context)
         return asked
 
     @property
@@ -155,6 +153,8 @@ class Ask:
         pieces: Sequence[tuple[str, bool]],
     ) -> list[Request]:
         """The requests for one prompt."""
+        # Checked once here, and not for each on the event loop.
+        prompt = Request(prompt_ids=ids).tokens(model.engine.vocabulary, model.context)
         requests = []
         for index in range(self.n):
             drawn = sampling
@@ -166,7 +166,7 @@ class Ask:
                 reader = kind(model.tokenizer, form, tools=self.offered, prompt=pieces, stop=stop)
             requests.append(
                 Request(
-                    prompt_ids=ids,
+                    prompt_ids=prompt,
                     sampling=drawn,
                     max_tokens=self.max_tokens,
                     stop=stop if reader is None else None,

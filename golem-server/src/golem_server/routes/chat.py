@@ -100,7 +100,11 @@ async def chat(request: web.Request) -> web.StreamResponse:
             return await _stream(request, run, reply, counts, hides)
         async for index, event in run:
             run.choices[index].take(event)
-        return web.json_response(reply.whole(run.choices, ask.logprobs is not None))
+        if ask.logprobs is None:
+            return web.json_response(reply.whole(run.choices, False))
+        # Up to 20 likely tokens in each place: too much to write out on the loop.
+        text = await served.in_thread(lambda: json.dumps(reply.whole(run.choices, True)))
+        return web.json_response(text=text)
 
 
 def _logprobs(body: Body) -> int | None:

@@ -103,7 +103,11 @@ async def complete(request: web.Request) -> web.StreamResponse:
             return await _stream(request, run, reply, counts, hides)
         async for index, event in run:
             run.choices[index].take(event)
-        return web.json_response(reply.whole())
+        if ask.logprobs is None:
+            return web.json_response(reply.whole())
+        # Up to 20 likely tokens in each place: too much to write out on the loop.
+        text = await served.in_thread(lambda: json.dumps(reply.whole()))
+        return web.json_response(text=text)
 
 
 async def _stream(
