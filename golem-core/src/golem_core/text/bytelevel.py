@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from golem_core.errors import BadWeights
-from golem_core.text import pretokenizers
+from golem_core.text import merged, pretokenizers
 from golem_core.text.vocabulary import Kind, Vocabulary, string_array
 
 
@@ -64,8 +64,7 @@ class ByteLevel:
         """The ids of a text without special tokens."""
         if self._composes and not text.isascii():
             text = unicodedata.normalize("NFC", text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return merged.ids(self._tokenizer, text)
 
     def piece(self, text: str) -> bytes:
         """The bytes that a normal token's text stands for."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from tokenizers import Tokenizer, models
 
 from golem_core.errors import BadWeights
+from golem_core.text import merged
 from golem_core.text.spm import SPACE
 from golem_core.text.vocabulary import Vocabulary, string_array
 
@@ -44,9 +45,7 @@ class CharacterMerges:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text without special tokens."""
-        spaced = text.replace(" ", SPACE)
-        ids: list[int] = self._tokenizer.encode(spaced, add_special_tokens=False).ids
-        return ids
+        return merged.ids(self._tokenizer, text.replace(" ", SPACE))
 
     def piece(self, text: str) -> bytes:
         """The bytes that a normal token's text stands for."""
