@@ -21,12 +21,13 @@ def scripted_server(
 ) -> Iterator[Script]:
     """Serves the file's tokenizer and template as ``scripted``; `url` is the server's."""
     script = Script(path)
-    patch = pytest.MonkeyPatch()
-    patch.setattr(room, "golem_core", SimpleNamespace(load=lambda *_, **__: script.model))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "golem_core", SimpleNamespace(load=lambda *_, **__: script.model))
+        served = serve_in_thread(f"scripted={path}", **settings)
+        server = served.__enter__()  # which loads it; other servers load what they are told to
     try:
-        with serve_in_thread(f"scripted={path}", **settings) as server:
-            script.url = server.url
-            script.models = server.models
-            yield script
+        script.url = server.url
+        script.models = server.models
+        yield script
     finally:
-        patch.undo()
+        served.__exit__(None, None, None)

@@ -281,6 +281,7 @@ def test_an_answer_is_parsed_by_a_schema(one):
         ({"thinking": {"type": "between_tools"}}, "thinking.type is 'between_tools'"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type is 'xml'"),
         ({"container": "x"}, "container is not supported"),
+        ({"context_management": {"edits": [{"type": "x"}]}}, "context_management.edits[0] is"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"temperature": -1}, "temperature is -1"),
         ({"stop_sequences": ["a", "b", "c", "d", "e"]}, "stop_sequences has 5 strings"),
@@ -310,6 +311,12 @@ def test_other_errors_have_the_same_form(one):
     with pytest.raises(anthropic.BadRequestError) as missing:
         one.client.post("/v1/messages", body={"messages": SUM, "max_tokens": 1}, cast_to=object)
     assert "model is missing" in missing.value.body["error"]["message"]
+
+
+def test_what_asks_for_nothing_is_taken(one):
+    edits = [{"type": "clear_thinking_20251015", "keep": "all"}]
+    body = {"context_management": {"edits": edits}, "metadata": {"user_id": "x"}}
+    assert one.ask(extra_body=body, max_tokens=1).usage.output_tokens == 1
 
 
 def test_a_ping_follows_the_start(one):

@@ -23,7 +23,6 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 ABSENT = {
     "container": "this server runs no code",
     "mcp_servers": "this server calls no tools itself",
-    "context_management": "this server does not edit a conversation",
 }
 
 
@@ -32,6 +31,14 @@ def check_absent(body: Mapping[str, Any]) -> None:
     for name, reason in ABSENT.items():
         if body.get(name):
             raise refused(f"{name} is not supported: {reason}", name)
+    managed = field(body, "context_management", dict) or {}
+    place = "context_management.edits"
+    for i, edit in enumerate(field(managed, "edits", list, within="context_management") or []):
+        if not isinstance(edit, dict) or edit.get("keep") != "all":
+            raise refused(
+                f"{place}[{i}] is not supported: this server takes nothing out of a conversation",
+                f"{place}[{i}]",
+            )
 
 
 def messages_of(body: Mapping[str, Any]) -> list[Json]:

@@ -45,6 +45,18 @@ PLACEMENT = (
     "use_mmap",
 )
 OTHERS = ("num_ctx", "num_predict", "stop")
+# Options of what golem does not have, with the value that does not ask for it.
+WITHOUT: dict[str, object] = {
+    "embedding_only": False,
+    "logits_all": False,
+    "mirostat": 0,
+    "mirostat_eta": None,  # says nothing by itself
+    "mirostat_tau": None,
+    "penalize_newline": True,
+    "tfs_z": 1,
+    "vocab_only": False,
+}
+KNOWN = (*SAMPLING, *PLACEMENT, *OTHERS, *WITHOUT)
 
 # What is refused by its name, unless it is empty.
 ABSENT = {
@@ -178,18 +190,23 @@ class Options:
     def __init__(self, body: Mapping[str, Any]) -> None:
         """Raises `ApiError` naming the option."""
         given = field(body, "options", dict) or {}
-        for name in given:
-            if name not in SAMPLING and name not in PLACEMENT and name not in OTHERS:
+        for name, value in given.items():
+            if name not in KNOWN:
                 raise invalid(
-                    f"options.{name} is no option; there are "
-                    f"{', '.join(sorted((*SAMPLING, *PLACEMENT, *OTHERS)))}",
+                    f"options.{name} is no option; there are {', '.join(sorted(KNOWN))}",
+                    f"options.{name}",
+                )
+            harmless = WITHOUT.get(name)
+            if harmless is not None and value is not None and value != harmless:
+                raise refused(
+                    f"options.{name} is {value!r}, which is not supported; leave it out",
                     f"options.{name}",
                 )
         self.sampling: Json = {}
         for name, (kind, golem) in SAMPLING.items():
-            value: Any = field(given, name, kind, within="options")
-            if value is not None:
-                self.sampling[golem] = value
+            number: Any = field(given, name, kind, within="options")
+            if number is not None:
+                self.sampling[golem] = number
         predict = field(given, "num_predict", int, low=-2, within="options")
         if predict == 0:
             raise invalid("options.num_predict is 0, expected at least 1, or -1 for as many as fit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golem_server.dialects.ollama_request import EFFORTS, PLACEMENT, SAMPLING
+from golem_server.dialects.ollama_request import EFFORTS, PLACEMENT, SAMPLING, WITHOUT
 from golem_server.schemas.words import (
     ANY,
     BOOL,
@@ -71,6 +71,7 @@ SCHEMAS: dict[str, Schema] = {
             stop=either(TEXT, {**array(TEXT), "maxItems": 4}),
             **{name: INT if kind is int else NUMBER for name, (kind, _) in SAMPLING.items()},
             **{name: says(ANY, "changes no text; ignored") for name in PLACEMENT},
+            **{name: says(ANY, "only as it is when left out") for name in WITHOUT},
         ),
         "additionalProperties": False,
     },
