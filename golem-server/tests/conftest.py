@@ -115,5 +115,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+
+    async def run() -> None:
+        await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+        await asyncio.sleep(0.01)  # for connections that were closed to be gone
+
+    asyncio.run(run())
     return True

@@ -32,16 +32,18 @@ KEYS = ("first-key", "schlüssel-2")
 async def test_keys(
     serve: Any, tiny_model: Path, headers: dict[str, str], status: int, code: str | None
 ) -> None:
-    async with serve(tiny_model, preload=False, api_keys=KEYS) as server:
-        async with aiohttp.ClientSession(headers=headers) as client:
-            async with client.get(f"{server.url}/v1/models") as answer:
-                assert answer.status == status
-                body = await answer.json()
-            if code is not None:
-                assert body["error"]["type"] == "authentication_error"
-                assert body["error"]["code"] == code
-                assert "first-key" not in str(body)
-                assert answer.headers["WWW-Authenticate"] == "Bearer"
+    async with (
+        serve(tiny_model, preload=False, api_keys=KEYS) as server,
+        aiohttp.ClientSession(headers=headers) as client,
+    ):
+        async with client.get(f"{server.url}/v1/models") as answer:
+            assert answer.status == status
+            body = await answer.json()
+        if code is not None:
+            assert body["error"]["type"] == "authentication_error"
+            assert body["error"]["code"] == code
+            assert "first-key" not in str(body)
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(
@@ -52,9 +54,12 @@ async def test_keys(
     ],
 )  # fmt: skip
 async def test_only_health_is_public(serve: Any, tiny_model: Path, path: str, status: int) -> None:
-    async with serve(tiny_model, preload=False, api_keys=KEYS) as server:
-        async with aiohttp.ClientSession() as client, client.get(server.url + path) as answer:
-            assert answer.status == status
+    async with (
+        serve(tiny_model, preload=False, api_keys=KEYS) as server,
+        aiohttp.ClientSession() as client,
+        client.get(server.url + path) as answer,
+    ):
+        assert answer.status == status
 
 
 def test_a_file_of_keys(tmp_path: Path) -> None:

@@ -154,10 +154,12 @@ def _with_memory(settings: ServeSettings, memory: int) -> ServeSettings:
 
 
 async def test_what_can_never_fit_is_no_bare_5xx(serve: Any, tiny_model: Path) -> None:
-    async with serve(tiny_model, memory=1000, preload=False) as server:
-        async with aiohttp.ClientSession() as client:
-            async with client.post(f"{server.url}/tokenize", json={"content": "a"}) as answer:
-                error = (await answer.json())["error"]
+    async with (
+        serve(tiny_model, memory=1000, preload=False) as server,
+        aiohttp.ClientSession() as client,
+    ):
+        async with client.post(f"{server.url}/tokenize", json={"content": "a"}) as answer:
+            error = (await answer.json())["error"]
         assert answer.status == 507
         assert answer.headers["x-should-retry"] == "false"
         assert error["code"] == "insufficient_memory"
@@ -248,7 +250,7 @@ def test_names(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
     assert [name for name, _ in found(model_folder=str(tmp_path))] == ["big", "y"]
     with pytest.raises(BadRequest, match=r"two models are called tiny: .* other="):
         found(str(tiny_model), str(tiny_model))
-    with pytest.raises(NotFound, match="no file /nowhere/x.gguf"):
+    with pytest.raises(NotFound, match=r"no file /nowhere/x\.gguf"):
         found("/nowhere/x.gguf")
     with pytest.raises(NotFound, match="no folder /nowhere"):
         found(model_folder="/nowhere")

@@ -24,7 +24,7 @@ from aiohttp.typedefs import Middleware
 from golem_core.engine import Result
 from golem_server.errors import FAILURE, Handler
 
-__all__ = ["REQUEST_ID", "RequestLog", "current", "logs_middleware", "set_up"]
+__all__ = ["REQUEST_ID", "Json", "RequestLog", "Text", "current", "logs_middleware", "set_up"]
 
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
@@ -146,10 +146,11 @@ def _write(request: web.Request, record: RequestLog, status: int | None, seconds
         access.info("%s", kind, extra={"golem": {"id": record.id, "kind": kind, "text": text}})
 
 
-class _Text(logging.Formatter):
+class Text(logging.Formatter):
     """Lines for people."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The time, then what happened."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         fields: dict[str, Any] | None = getattr(record, "golem", None)
         if fields is None:
@@ -184,10 +185,11 @@ def _parts(fields: dict[str, Any]) -> list[str]:
     return parts
 
 
-class _Json(logging.Formatter):
+class Json(logging.Formatter):
     """One object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Time and level, then what happened by names."""
         fields: dict[str, Any] = {"time": record.created, "level": record.levelname.lower()}
         golem: dict[str, Any] | None = getattr(record, "golem", None)
         fields |= {"message": record.getMessage()} if golem is None else golem
@@ -199,7 +201,7 @@ class _Json(logging.Formatter):
 def set_up(log_json: bool) -> None:
     """Sends golem's lines to standard error; what other libraries log only from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if log_json else _Text())
+    handler.setFormatter(Json() if log_json else Text())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -5,6 +5,7 @@ The bodies are llama.cpp's (``content``) or vLLM's (``prompt``, ``messages``); a
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from aiohttp import web
@@ -14,6 +15,9 @@ from golem_server.models import Served
 from golem_server.parse import field, invalid, read_json, required
 
 __all__ = ["add"]
+
+# What a template is given by the request itself.
+RESERVED = {"self", "messages", "tools", "add_generation_prompt"}
 
 
 def add(app: web.Application) -> None:
@@ -52,14 +56,10 @@ async def tokenize(request: web.Request) -> web.Response:
                 special=parse is not False,
                 bos=bool(special),
             )
-        found: dict[str, Any] = {
-            "tokens": ids,
-            "count": len(ids),
-            "max_model_len": served.model.context,
-        }
-        if field(body, "with_pieces", bool):
-            found["tokens"] = await served.in_thread(_pieces, served, ids)
-    return web.json_response(found)
+        with_pieces = field(body, "with_pieces", bool)
+        listed = await served.in_thread(_pieces, served, ids) if with_pieces else json.dumps(ids)
+        rest = json.dumps({"count": len(ids), "max_model_len": served.model.context})
+    return web.json_response(text=f'{{"tokens": {listed}, {rest[1:]}')
 
 
 async def detokenize(request: web.Request) -> web.Response:
@@ -91,6 +91,9 @@ async def _rendered(served: Served, body: dict[str, Any]) -> list[tuple[str, boo
     variables = field(body, "chat_template_kwargs", dict) or {}
     generation = field(body, "add_generation_prompt", bool)
     tools = field(body, "tools", list)
+    for name in variables:
+        if name in RESERVED:
+            raise invalid(f"{name} is no variable of chat_template_kwargs", "chat_template_kwargs")
     template = served.model.template
     if template is None:
         raise invalid(f"{served.id} has no chat template", "messages", "no_chat_template")
@@ -103,8 +106,11 @@ async def _rendered(served: Served, body: dict[str, Any]) -> list[tuple[str, boo
     )
 
 
-def _pieces(served: Served, ids: list[int]) -> list[dict[str, Any]]:
-    """Each id with its text, or with its bytes where they are no text by themselves."""
+def _pieces(served: Served, ids: list[int]) -> str:
+    """JSON of each id with its text, or with its bytes where they are no text by themselves.
+
+    Written piece by piece: to write a long list at once would keep every other thread waiting.
+    """
     found = []
     for token in ids:
         data = served.model.tokenizer.piece(token)
@@ -112,5 +118,5 @@ def _pieces(served: Served, ids: list[int]) -> list[dict[str, Any]]:
             piece: str | list[int] = data.decode("utf-8")
         except UnicodeDecodeError:
             piece = list(data)
-        found.append({"id": token, "piece": piece})
-    return found
+        found.append(json.dumps({"id": token, "piece": piece}))
+    return f"[{', '.join(found)}]"
