@@ -115,6 +115,12 @@ def test_counted_tokens_are_those_of_the_prompt(one, system):
     assert 0 < again.usage.cache_read_input_tokens < len(expected)
 
 
+def test_what_does_not_fit_is_counted_all_the_same(one):
+    turns = [{"role": "user", "content": "word " * 600}]
+    count = one.client.messages.count_tokens(model="m", messages=turns)
+    assert count.input_tokens == len(one.model.chat_ids(turns)) > 512
+
+
 def test_stop_sequences_say_which(one):
     whole = one.ask(**QUIET).content[0].text
     stop = whole[3:6]

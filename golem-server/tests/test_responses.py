@@ -331,6 +331,7 @@ def test_an_answer_is_parsed_by_a_schema(one):
             "input[0].call_id",
         ),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1]"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "hosted"}}, "tool_choice.type"),

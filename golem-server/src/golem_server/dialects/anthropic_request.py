@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from golem_server.ask import Constraint
-from golem_server.dialects.response_request import named, refused
+from golem_server.dialects.response_request import distinct, named, refused
 from golem_server.parse import field, invalid, required
 
 Json = dict[str, Any]
@@ -187,7 +187,7 @@ def tools_of(body: Mapping[str, Any]) -> list[Json]:
         if field(tool, "strict", bool, within=place):
             function["strict"] = True
         tools.append({"type": "function", "function": function})
-    return tools
+    return distinct(tools)
 
 
 def choice_of(body: Mapping[str, Any], tools: list[Json]) -> tuple[Choice, bool]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from golem_server.ask import Constraint
-from golem_server.dialects.response_request import refused
+from golem_server.dialects.response_request import distinct, refused
 from golem_server.errors import ApiError
 from golem_server.parse import field, invalid, required
 
@@ -153,7 +153,7 @@ def tools_of(body: Mapping[str, Any]) -> list[Json]:
         field(function, "description", str, within=f"{place}.function")
         field(function, "parameters", dict, within=f"{place}.function")
         tools.append({"type": "function", "function": function})
-    return tools
+    return distinct(tools)
 
 
 def constraint_of(body: Mapping[str, Any]) -> Constraint | None:

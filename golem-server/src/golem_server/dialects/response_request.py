@@ -220,7 +220,7 @@ def tools_of(body: Mapping[str, Any]) -> list[Json]:
         if field(tool, "strict", bool, within=place):
             function["strict"] = True
         tools.append({"type": "function", "function": function})
-    return tools
+    return distinct(tools)
 
 
 def choice_of(body: Mapping[str, Any], tools: list[Json]) -> tuple[Choice, list[Json]]:
@@ -253,6 +253,22 @@ def choice_of(body: Mapping[str, Any], tools: list[Json]) -> tuple[Choice, list[
             raise invalid("tool_choice is 'required', and there are no tools", "tool_choice")
         return ("required", None), tools
     return ("none" if mode == "none" else "auto", None), tools
+
+
+def distinct(tools: list[Json]) -> list[Json]:
+    """The tools themselves. Raises a 400 for a name that cannot be, or that two of them have."""
+    names: set[str] = set()
+    for i, tool in enumerate(tools):
+        name = tool["function"]["name"]
+        if not name or len(name) > 128:
+            raise invalid(
+                f"the name of tools[{i}] has {len(name)} characters, expected 1 to 128",
+                f"tools[{i}]",
+            )
+        if name in names:
+            raise invalid(f"tools[{i}] is called {name!r}, as one before it is", f"tools[{i}]")
+        names.add(name)
+    return tools
 
 
 def named(name: str, tools: list[Json], place: str) -> str:

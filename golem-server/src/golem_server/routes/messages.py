@@ -10,6 +10,7 @@ from aiohttp import web
 from golem_server.app import MODELS
 from golem_server.ask import Ask
 from golem_server.choice import Choice
+from golem_server.counted import prompt_tokens
 from golem_server.dialects import anthropic_request as read
 from golem_server.dialects.anthropic_events import MessageEvents
 from golem_server.dialects.response_events import new_id
@@ -92,8 +93,8 @@ async def count_tokens(request: web.Request) -> web.Response:
     name = required(body, "model", str)
     ask = ask_of(body)
     async with request.app[MODELS].use(name) as served:
-        asked = await served.in_thread(ask.prepare, served)
-    return web.json_response({"input_tokens": len(asked[0].prompt_ids)})
+        count = await prompt_tokens(served, ask)
+    return web.json_response({"input_tokens": count})
 
 
 class MessageStream(EventStream):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -197,9 +198,11 @@ async def _answer(
                         await out.send({**_head(name), **more})
                 end = {**_head(name), **_end(choice, begun, loaded)}
                 if out is None:
-                    if ask.logprobs is not None:
-                        end["logprobs"] = token_entries(choice.tokenizer, choice.drawn)
-                    return web.json_response({**end, **whole(choice)})
+                    if ask.logprobs is None:
+                        return web.json_response({**end, **whole(choice)})
+                    entries = await served.in_thread(token_entries, choice.tokenizer, choice.drawn)
+                    answer = {**end, **whole(choice), "logprobs": entries}
+                    return web.json_response(text=await served.in_thread(json.dumps, answer))
                 await out.send({**end, **line(None, 0)})
                 await out.end()
                 return out.response

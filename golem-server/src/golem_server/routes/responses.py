@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +12,14 @@ from aiohttp import web
 from golem_server.app import MODELS
 from golem_server.ask import Ask
 from golem_server.choice import Choice
+from golem_server.counted import prompt_tokens
 from golem_server.dialects import response_request as read
 from golem_server.dialects.response_events import ResponseEvents, new_id
 from golem_server.errors import ApiError
 from golem_server.parse import field, read_json
 from golem_server.replies import token_entries
 from golem_server.run import Run
-from golem_server.sse import EventStream
+from golem_server.sse import EventStream, encoded
 
 __all__ = ["add"]
 
@@ -55,8 +57,15 @@ async def create(request: web.Request) -> web.StreamResponse:
                     await out.put(sent)
         sent = events.end(choice.finish_reason, usage(choice))
         if out is None:
-            return web.json_response(events.response)
-        await out.put(sent)
+            if ask.logprobs is None:
+                return web.json_response(events.response)
+            # Up to 20 likely tokens in each place: too much to write out on the loop.
+            return web.json_response(text=await served.in_thread(json.dumps, events.response))
+        for last in sent:
+            data: object = last
+            if ask.logprobs is not None:
+                data = (await served.in_thread(encoded, last)).decode()
+            await out.send(data, name=last["type"])
         await out.end()
         return out.response
 
@@ -66,10 +75,8 @@ async def input_tokens(request: web.Request) -> web.Response:
     body = await read_json(request)
     ask = ask_of(body)
     async with request.app[MODELS].use(field(body, "model", str)) as served:
-        asked = await served.in_thread(ask.prepare, served)
-    return web.json_response(
-        {"object": "response.input_tokens", "input_tokens": len(asked[0].prompt_ids)}
-    )
+        count = await prompt_tokens(served, ask)
+    return web.json_response({"object": "response.input_tokens", "input_tokens": count})
 
 
 class ResponseStream(EventStream):
