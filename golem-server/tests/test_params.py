@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -140,3 +142,9 @@ def test_what_must_be_there():
 
 def test_a_byte_order_mark_is_no_matter():
     assert object_of('\ufeff{"a": 1}'.encode()) == {"a": 1}
+
+
+def test_the_page_names_every_parameter():
+    page = (Path(__file__).parents[2] / "docs" / "requests.md").read_text()
+    named = set(re.findall(r"`(\w+)`", page))
+    assert {name for name in NAMES if name not in named} == set()
