@@ -33,6 +33,8 @@ CHAT_WEATHER = {
     },
 }
 CALL = '<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{}"}}}}\n</tool_call>'
+# The client checks every answer and every event against its own types.
+STRICT = {"max_retries": 0, "_strict_response_validation": True}
 QUIET = {"thinking": {"type": "disabled"}}
 GREEDY = {"temperature": 0}  # which newer clients have no argument for
 
@@ -40,7 +42,7 @@ GREEDY = {"temperature": 0}  # which newer clients have no argument for
 @pytest.fixture(scope="module")
 def one(trained_model, serve_in_thread):
     with serve_in_thread(f"m={trained_model}", context=512, api_keys=("key",)) as server:
-        client = anthropic.Anthropic(base_url=server.url, api_key="key", max_retries=0)
+        client = anthropic.Anthropic(base_url=server.url, api_key="key", **STRICT)
         server.client = client
         server.model = server.models.loaded()[0].model
         server.ask = lambda extra_body=None, **body: client.messages.create(
@@ -54,7 +56,7 @@ def one(trained_model, serve_in_thread):
 @pytest.fixture(scope="module")
 def script(trained_model, serve_in_thread):
     with scripted_server(trained_model, serve_in_thread) as script:
-        script.client = anthropic.Anthropic(base_url=script.url, api_key="-", max_retries=0)
+        script.client = anthropic.Anthropic(base_url=script.url, api_key="-", **STRICT)
         with script.client:
             yield script
 

@@ -28,13 +28,15 @@ CHAT_WEATHER = {
     "function": {key: WEATHER[key] for key in ("name", "description", "parameters")},
 }
 CALL = '<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{}"}}}}\n</tool_call>'
+# The client checks every answer and every event against its own types.
+STRICT = {"max_retries": 0, "_strict_response_validation": True}
 QUIET = {"reasoning": {"effort": "none"}}
 
 
 @pytest.fixture(scope="module")
 def one(trained_model, serve_in_thread):
     with serve_in_thread(f"m={trained_model}", context=512) as server:
-        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0)
+        server.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", **STRICT)
         server.model = server.models.loaded()[0].model
         server.ask = lambda **body: server.client.responses.create(
             **{"model": "m", "input": SUM, "temperature": 0, **body}
@@ -46,7 +48,7 @@ def one(trained_model, serve_in_thread):
 @pytest.fixture(scope="module")
 def script(trained_model, serve_in_thread):
     with scripted_server(trained_model, serve_in_thread) as script:
-        script.client = openai.OpenAI(base_url=f"{script.url}/v1", api_key="-", max_retries=0)
+        script.client = openai.OpenAI(base_url=f"{script.url}/v1", api_key="-", **STRICT)
         with script.client:
             yield script
 
@@ -225,7 +227,8 @@ def test_a_failure_in_the_middle_is_the_last_event(script):
     events = list(script.client.responses.create(stream=True, **body))
     assert events[-1].type == "response.failed"
     assert events[-1].response.status == "failed"
-    assert events[-1].response.error.code == "nan_logits"
+    assert events[-1].response.error.code == "server_error"
+    assert events[-1].response.error.type == "nan_logits"
     assert events[-1].sequence_number == len(events) - 1
     assert events[-2].type == "response.output_item.done"
     with pytest.raises(openai.InternalServerError) as failure:

@@ -71,11 +71,11 @@ class ResponseEvents:
         sent.append(self._whole(f"response.{self.response['status']}"))
         return sent
 
-    def fail(self, code: str, message: str) -> list[Json]:
-        """The answer cannot go on."""
+    def fail(self, code: str, message: str, kind: str) -> list[Json]:
+        """The answer cannot go on; `code` is one of the clients' words, `kind` is golem's."""
         sent = self._close("incomplete")
         self.response["status"] = "failed"
-        self.response["error"] = {"code": code, "message": message}
+        self.response["error"] = {"code": code, "message": message, "type": kind}
         sent.append(self._whole("response.failed"))
         return sent
 

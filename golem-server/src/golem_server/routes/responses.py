@@ -93,7 +93,8 @@ class ResponseStream(EventStream):
 
     async def fail(self, error: ApiError) -> None:
         """Says an error in the middle, and ends."""
-        await self.put(self._events.fail(error.code or error.type, error.message))
+        code = "invalid_prompt" if error.status < 500 else "server_error"
+        await self.put(self._events.fail(code, error.message, error.code or error.type))
         await self.end()
 
 
