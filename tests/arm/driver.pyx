@@ -12,8 +12,8 @@ from libc.string cimport memset
 
 from golem_core.cpu.kernels.layout cimport block_bytes, block_elements, panel_bytes
 from golem_core.cpu.kernels.table cimport (
-    ATTEND_ROWS, ATTEND_SCRATCH, BF16, F16, F32, FORMATS, MXFP4, Q2_K, Q3_K, Q4_1, Q4_K, Q5_1, Q5_K,
-    Q6_K, Columns, Kernels, Packed, View)
+    ATTEND_ROWS, ATTEND_SCRATCH, BF16, DELTA_LANES, F16, F32, FORMATS, MXFP4, Q2_K, Q3_K, Q4_1, Q4_K,
+    Q5_1, Q5_K, Q6_K, Columns, Kernels, Packed, View)
 
 cdef extern from *:
     """
@@ -26,7 +26,7 @@ cdef extern from *:
     unsigned char packed[1 << 18]
 
 cdef enum:
-    SINGLES = 15                # the kernels that are not one a format
+    SINGLES = 19                # the kernels that are not one a format
     COLUMNS = 14
     COLS = 768
     PLACES = 1 << 18
@@ -180,6 +180,11 @@ cdef void run_element(const Kernels* k, Py_ssize_t n, Py_ssize_t case) noexcept 
     say_out(b"gelu_tanh", n, case)
     k.gelu_erf(a, b, n, out)
     say_out(b"gelu_erf", n, case)
+    k.sigmoid(a, b, n, out)
+    say_out(b"sigmoid", n, case)
+    draw(out, n, 1)
+    k.axpy(a, <float>1.3, n, out)
+    say_out(b"axpy", n, case)
     k.add(a, b, n, out)
     say_out(b"add", n, case)
     k.mul(a, b, n, out)
@@ -283,9 +288,39 @@ cdef void run_attention(const Kernels* k, Py_ssize_t dim, Py_ssize_t count) noex
                 case += 1
 
 
+cdef void run_convs(const Kernels* k) noexcept nogil:
+    cdef Py_ssize_t channels, rows
+    for channels in range(1, 70, 11):
+        for rows in range(1, 7, 2):
+            draw(a, rows * (channels + 3), 2)
+            draw(b, 4 * channels, 1)
+            draw(c, 3 * channels, 1)
+            k.conv(a, channels + 3, b, channels, 4, channels, c, channels, rows, out, channels + 1)
+            say_out(b"conv", channels, rows)
+
+
+cdef void run_deltas(const Kernels* k) noexcept nogil:
+    """Rows of q, k, v, decay and beta lie in `a`, one after the other; the state is `b`."""
+    cdef Py_ssize_t dk, lanes, rows = 5, i, stride
+    for dk in range(1, 40, 9):
+        for lanes in range(1, DELTA_LANES + 1):
+            stride = 2 * dk + lanes + 2
+            draw(a, rows * stride, <float>0.5)
+            draw(b, dk * DELTA_LANES, 1)
+            for i in range(dk * DELTA_LANES):
+                if i % DELTA_LANES >= lanes:
+                    b[i] = 0
+            k.delta(b, dk, lanes, a, stride, a + dk, stride, a + 2 * dk, stride,
+                    a + 2 * dk + lanes, stride, a + 2 * dk + lanes + 1, stride, rows, out, lanes)
+            say(b"delta", b"", dk, lanes, b, 4 * dk * DELTA_LANES)
+            say_out(b"delta", dk, lanes)
+
+
 cdef void run_floats(const Kernels* k) noexcept nogil:
     run_elements(k)
     run_ropes(k)
+    run_convs(k)
+    run_deltas(k)
     run_quantise(k)
     run_attention(k, 16, 3)
     run_attention(k, 20, 4)
