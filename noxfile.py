@@ -62,9 +62,10 @@ def run_tests(session: nox.Session, *tests: str, **environment: str) -> None:
 @nox.session
 @nox.parametrize("distribution", DISTRIBUTIONS, ids=DISTRIBUTIONS)
 def tests(session: nox.Session, distribution: str) -> None:
-    """One distribution's tests, with only it and core installed."""
-    core = distribution == "golem-core"
-    install(session, distribution, groups=("test", "oracle") if core else ("test",))
+    """One distribution's tests, with only it and core installed; the server's with all models."""
+    core, server = distribution == "golem-core", distribution == "golem-server"
+    groups = ("test", "oracle") if core else ("test", "server") if server else ("test",)
+    install(session, *(DISTRIBUTIONS if server else (distribution,)), groups=groups)
     devices = "cpu,vulkan" if distribution in ON_VULKAN and find_spec("kp") else "cpu"
     run_tests(session, f"{distribution}/tests", GOLEM_TEST_DEVICES=devices)
 

@@ -29,7 +29,14 @@ BESIDE = {
     ("hub_fetch", "hub"),
 }
 # Packages that only one part of core may know.
-KEPT = {"kp": "vulkan", "click": "cli", "prompt_toolkit": "cli", "huggingface_hub": "hub_fetch"}
+KEPT = {
+    "kp": "vulkan",
+    "click": "cli",
+    "prompt_toolkit": "cli",
+    "huggingface_hub": "hub_fetch",
+    "aiohttp": "no part",
+    "prometheus_client": "no part",
+}
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:

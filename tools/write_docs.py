@@ -7,12 +7,14 @@ python tools/write_docs.py --check  fails where they are not what the code says
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from golem_core.cli.app import COMMANDS, golem
-from golem_core.settings import SETTINGS
+from golem_core.settings import SETTINGS, Setting
+from golem_server.settings import FLAGS, SERVE
 
 ROOT = Path(__file__).resolve().parent.parent
 WRITTEN = "<!-- Written by tools/write_docs.py; change the code and run it again. -->\n"
@@ -25,16 +27,21 @@ def commands() -> str:
     lines += ["## Exit codes", "", "| code | means |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     context = click.Context(golem)
-    for name in COMMANDS:
+    for name in (*COMMANDS, *BROUGHT):
         command = golem.get_command(context, name)
         if command is None:
             raise ValueError(f"golem has no {name}")
-        arguments = [p.name.upper() for p in command.params if isinstance(p, click.Argument)]
+        arguments = [
+            p.metavar or (p.name or "").upper()
+            for p in command.params
+            if isinstance(p, click.Argument)
+        ]
         lines += ["", f"## golem {' '.join([name, *arguments])}", ""]
         lines += [_paragraphs(command.help or ""), "", *_options(command)]
     return "\n".join(lines).rstrip() + "\n"
 
 
+BROUGHT = ("serve",)  # by other distributions of this repository
 EXIT_CODES = {
     0: "done",
     1: "an error",
@@ -60,15 +67,37 @@ def settings() -> str:
         'context = "16K"',
         "```",
         "",
+        *_rows(SETTINGS),
+        "",
+        "## golem serve",
+        "",
+        "These are golem-server's own. In the file they stand under `[serve]`:",
+        "",
+        "```toml",
+        "[serve]",
+        "max_queue = 64",
+        'api_key_file = "/etc/golem/keys"',
+        "```",
+        "",
+        *_rows(SERVE),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(table: Mapping[str, Setting]) -> list[str]:
+    lines = [
         "| setting | command line | environment | default | |",
         "|---|---|---|---|---|",
     ]
-    for name, setting in SETTINGS.items():
+    for name, setting in table.items():
         default = setting.unset if setting.default is None else f"`{setting.default}`"
         flags = f"`{setting.flag}`" + (f", `{setting.short}`" if setting.short else "")
+        if name in FLAGS:
+            flags += f", `--no-{setting.flag[2:]}`"
+            default = "on" if setting.default else "off"
         flags = "" if setting.exported else flags
         lines.append(f"| `{name}` | {flags} | `{setting.variable}` | {default} | {setting.help} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _options(command: click.Command) -> list[str]:

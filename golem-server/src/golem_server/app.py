@@ -37,7 +37,7 @@ def make_app(settings: ServeSettings) -> web.Application:
         middlewares=[
             logs_middleware(settings.log_prompts),
             error_middleware,
-            cors_middleware(settings.cors),
+            cors_middleware(settings.cors, bool(settings.api_keys)),
             keys_middleware(settings.api_keys),
             limits.middleware,
         ],

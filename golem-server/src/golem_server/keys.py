@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -77,11 +79,13 @@ def _refusal(message: str, code: str) -> ApiError:
     return ApiError(401, message, code=code, headers={"WWW-Authenticate": "Bearer"})
 
 
-def cors_middleware(origins: Sequence[str]) -> Middleware:
+def cors_middleware(origins: Sequence[str], keyed: bool) -> Middleware:
     """Refuses pages of origins that are not allowed, and answers what browsers ask first.
 
     A browser sends a simple request before it asks whether it may read the answer, so without the
-    refusal any page could have this machine compute.
+    refusal any page could have this machine compute. Nor is a page this server's own because the
+    name it came by leads here: whoever has a name can have it lead anywhere. Without keys (`keyed`)
+    it has to be an address or localhost.
     """
 
     @web.middleware
@@ -89,7 +93,7 @@ def cors_middleware(origins: Sequence[str]) -> Middleware:
         origin = request.headers.get("Origin")
         if origin is None or request.path in ("/health", "/v1/health"):
             return await handler(request)
-        if not (_is_own(request, origin) or "*" in origins or origin in origins):
+        if not (_is_own(request, origin, keyed) or "*" in origins or origin in origins):
             raise ApiError(
                 403,
                 f"pages of {origin} may not use this server; --cors {origin} allows it",
@@ -121,6 +125,17 @@ def add_cors(
         response.headers["Vary"] = "Origin"
 
 
-def _is_own(request: web.Request, origin: str) -> bool:
+def _is_own(request: web.Request, origin: str, keyed: bool) -> bool:
     """Whether the page came from this server."""
-    return urlsplit(origin).netloc.lower() == request.host.lower()
+    place = urlsplit(origin)
+    if place.netloc.lower() != request.host.lower():
+        return False
+    return keyed or _is_address(place.hostname or "")
+
+
+def _is_address(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False

@@ -145,7 +145,7 @@ SERVE: dict[str, Setting] = {
               metavar="BYTES"),
         _make("media_root", text, None, "The folder below which requests may name files.",
               "requests may name none", metavar="DIR"),
-        _make("drain", real(0), 30.0,
+        _make("drain", real(0), 30,
               "Seconds for answers to end after the first signal; a second one ends at once.",
               metavar="SECONDS"),
         _make("log_json", _flag, False, "Log one JSON object a line.", metavar="on|off"),
