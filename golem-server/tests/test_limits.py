@@ -231,6 +231,8 @@ async def test_answers_end_and_no_more_are_taken(serve: Any, long_model: Path) -
             assert answer.status == 503
             assert answer.headers["Retry-After"]
             assert (await answer.json())["error"]["code"] == "shutting_down"
+        async with client.get(f"{server.url}/health") as answer:
+            assert answer.status == 503
         assert await drained
         assert (await (await task).json())["usage"]["completion_tokens"] == 300
 

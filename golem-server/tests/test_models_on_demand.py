@@ -122,7 +122,7 @@ async def test_the_one_idle_longest_makes_room(tiny_model: Path) -> None:
     settings = ServeSettings(
         models=tuple(f"{name}={tiny_model}" for name in "abc"), threads=1, max_sequences=1
     )
-    one = Room(None).plan(str(tiny_model), settings).total
+    one = Room(None).plan("tiny", tiny_model, settings).total
     models = Models(_with_memory(settings, one * 5 // 2), Metrics())
     try:
         for name in "ab":
@@ -172,7 +172,7 @@ async def test_pools_are_counted_as_large_as_they_are(serve: Any, tiny_model: Pa
             engine, room = served.model.engine, server.models._room
             program = engine._program
             pools = sum(group.pages * group.bytes_per_page for group in program.groups)
-            plan = room.plan(str(tiny_model), server.models.settings)
+            plan = room.plan("tiny", tiny_model, server.models.settings)
             assert room.taken == plan.weights + plan.passes + pools
         await server.models.unload("tiny")
         assert room.taken == 0
@@ -208,6 +208,57 @@ async def test_a_model_that_cannot_be_loaded(serve: Any, tmp_path: Path) -> None
                 assert answer.status == 500
                 assert answer.headers["x-should-retry"] == "false"
                 assert "no installed plugin runs 'no-such-family'" in error["message"]
+
+
+async def test_what_is_being_fetched_keeps_nobody_waiting(
+    serve: Any, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    resolve = hub.resolve
+
+    def slow(text: str, say: Any = None) -> Path:
+        if text == "hf:slow/model":
+            begun.set()
+            assert go.wait(20)
+        return resolve(text)
+
+    monkeypatch.setattr(hub, "resolve", slow)
+    async with (
+        serve(["hf:slow/model", tiny_model], preload=False) as server,
+        aiohttp.ClientSession() as client,
+    ):
+        body = {"model": "hf:slow/model", "content": "a"}
+        waiting = asyncio.create_task(client.post(f"{server.url}/tokenize", json=body))
+        await until(begun.is_set)
+        async with server.models.use("tiny") as served:
+            assert served.id == "tiny"
+        assert not waiting.done()
+        ending = time.monotonic()
+    assert time.monotonic() - ending < 5
+    with pytest.raises(aiohttp.ClientError):
+        await waiting
+    go.set()
+
+
+async def test_who_waited_gets_a_model_that_is_open(tiny_model: Path) -> None:
+    settings = ServeSettings(
+        models=(f"a={tiny_model}", f"b={tiny_model}"), threads=1, max_sequences=1
+    )
+    one = Room(None).plan("tiny", tiny_model, settings).total
+    models = Models(_with_memory(settings, one * 3 // 2), Metrics())  # room for one of them
+
+    async def ask(name: str) -> None:
+        for _ in range(3):
+            try:
+                async with models.use(name) as served:
+                    assert served.model.complete("ab", max_tokens=1).ids
+            except NoMemory:  # the other one is in use
+                await asyncio.sleep(0.01)
+
+    try:
+        await asyncio.gather(*(ask(name) for name in "abababab"))
+    finally:
+        await models.close()
 
 
 async def test_work_off_the_loop(serve: Any, tiny_model: Path) -> None:

@@ -10,8 +10,10 @@ long or when another one needs its memory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -106,6 +108,7 @@ class Models:
             raise NotFound(f"--default {wanted} is no model that is offered")
         self._served: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Task[Served]] = {}
+        self._fetching: set[str] = set()  # of these, what is still on its way to this machine
         self._room = Room(settings.memory)
         self._loader = ThreadPoolExecutor(1, "golem-load")  # one at a time: memory is counted
         self._threads = ThreadPoolExecutor(TEXT_THREADS, "golem-text")
@@ -195,6 +198,8 @@ class Models:
         if self._idle is not None:
             self._idle.cancel()
             await asyncio.wait([self._idle])
+        for name in self._fetching:
+            self._loading[name].cancel()
         if self._loading:
             await asyncio.wait(list(self._loading.values()))
         for served in self.loaded():
@@ -203,29 +208,37 @@ class Models:
         self._threads.shutdown(wait=False)
 
     async def _get(self, offer: Offer, told: bool = True) -> Served:
-        served = self._served.get(offer.id)
-        if served is not None:
-            if served.model.engine.ended is None:
+        while True:
+            served = self._served.get(offer.id)
+            if served is not None and served.model.engine.ended is None:
                 return served
-            await self._retire(served)
-        task = self._loading.get(offer.id)
-        if task is None:
-            task = asyncio.create_task(self._load(offer))
-            self._loading[offer.id] = task
-            task.add_done_callback(lambda done: self._loading.pop(offer.id))
-        try:
-            # A client that leaves does not end the loading: others may wait for it.
-            return await asyncio.shield(task)
-        except NotFound as error:
-            if not told:
-                raise
-            raise ApiError(404, str(error), param="model", code="model_not_found") from error
+            if served is not None:
+                await self._retire(served)
+                continue
+            task = self._loading.get(offer.id)
+            if task is None:
+                task = asyncio.create_task(self._load(offer))
+                self._loading[offer.id] = task
+                task.add_done_callback(lambda done: self._loading.pop(offer.id))
+            try:
+                # A client that leaves does not end the loading: others may wait for it.
+                await asyncio.shield(task)
+            except NotFound as error:
+                if not told:
+                    raise
+                raise ApiError(404, str(error), param="model", code="model_not_found") from error
+            # Again from the start: another load may have taken its place while this one waited.
 
     async def _load(self, offer: Offer) -> Served:
         loop = asyncio.get_running_loop()
         begun = time.monotonic()
+        self._fetching.add(offer.id)
+        try:
+            path = await _aside(lambda: hub.resolve(offer.reference, say=log.info))
+        finally:
+            self._fetching.discard(offer.id)
         plan = await loop.run_in_executor(
-            self._loader, self._room.plan, offer.reference, self.settings
+            self._loader, self._room.plan, offer.reference, path, self.settings
         )
         while not self._room.fits(plan):
             idle = [served for served in self._served.values() if not served.users]
@@ -271,6 +284,31 @@ class Models:
             for served in self.loaded():
                 if not served.users and now - served.used >= after:
                     await self._unload(served)
+
+
+async def _aside(function: Callable[[], T]) -> T:
+    """Runs what may take hours in a thread that keeps neither other loads nor the end waiting."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def settle(value: T | None, error: BaseException | None) -> None:
+        if result.done():  # cancelled: nobody waits
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(value)  # type: ignore[arg-type]  # T may be None itself
+
+    def work() -> None:
+        try:
+            value, error = function(), None
+        except BaseException as raised:
+            value, error = None, raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=work, name="golem-fetch", daemon=True).start()
+    return await result
 
 
 def _log_failure(done: asyncio.Task[Served]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import golem_core
-from golem_core import LanguageModel, hub
+from golem_core import LanguageModel
 from golem_core.api import open_generator
 from golem_core.cpu.measure import measure
 from golem_core.engine.start import WIDTH, choose_context, choose_plan, pool_sizes
@@ -50,9 +50,8 @@ class Room:
         """Bytes that the loaded models may come to, once their pools are full."""
         return sum(self._taken.values())
 
-    def plan(self, reference: str, settings: ServeSettings) -> Plan:
-        """What a model needs at the least; fetches it if it must. Raises as `golem_core.load`."""
-        path = hub.resolve(reference)
+    def plan(self, reference: str, path: Path, settings: ServeSettings) -> Plan:
+        """What a model needs at the least. Raises as `golem_core.load`."""
         with open_weights(path) as weights:
             model = open_generator(weights)
             context = choose_context(settings.context, model.context)

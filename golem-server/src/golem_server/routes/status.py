@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from golem_server.app import METRICS, MODELS, SETTINGS
+from golem_server.app import LIMITS, METRICS, MODELS, SETTINGS
 from golem_server.errors import ApiError
 from golem_server.models import Served
 
@@ -31,10 +31,15 @@ def add(app: web.Application) -> None:
 
 
 async def health(request: web.Request) -> web.Response:
-    """200 when it can answer; 503 while the first model is loaded, or after one has ended."""
+    """200 when it can answer.
+
+    503 while the first model is loaded, after one has ended, and once the server is to end.
+    """
     models = request.app[MODELS]
     message = None
-    if models.starting:
+    if request.app[LIMITS].draining:
+        message = "the server is about to end"
+    elif models.starting:
         message = "Loading model"
     elif models.failed:
         message = f"{models.failed[0].id} has ended: {models.failed[0].model.engine.ended}"
