@@ -39,7 +39,7 @@ class Constraint:
     """What an answer must be.
 
     kind    the language of `source`
-    source  a JSON Schema, or the text of a grammar; None for ``json_object``
+    source  a JSON Schema, or the text of a grammar; empty for ``json_object``
     param   the part of the request that asked for it
     """
 
@@ -155,6 +155,7 @@ class Ask:
         """The requests for one prompt."""
         # Checked once here, and not for each on the event loop.
         prompt = Request(prompt_ids=ids).tokens(model.engine.vocabulary, model.context)
+        mask = self._mask(model, pieces)
         requests = []
         for index in range(self.n):
             drawn = sampling
@@ -173,7 +174,7 @@ class Ask:
                     logprobs=self.logprobs,
                     ignore_eos=self.ignore_eos,
                     shared=self.cache_prompt,
-                    mask=self._mask(model, form, pieces),
+                    mask=mask,
                     reader=reader,
                 )
             )
@@ -189,11 +190,8 @@ class Ask:
                 "unsupported",
             )
         variables = dict(self.variables)
-        thinking = self.thinking
-        if thinking is None and self._must and "enable_thinking" not in variables:
-            thinking = False  # a constraint holds from the first token on
-        if thinking is not None:
-            variables["enable_thinking"] = thinking
+        if self.thinking is not None:
+            variables["enable_thinking"] = self.thinking
         if self.offered:
             variables["tools"] = list(self.offered)
         assert self.messages is not None
@@ -232,21 +230,26 @@ class Ask:
                     reason = f"{place}.type is {kind!r}, expected one of {', '.join(_SAID)}"
                 raise invalid(reason, place, "unsupported")
 
-    # Constraints
-
-    @property
-    def _must(self) -> bool:
-        """Whether the answer is bound to a form."""
-        return self.constraint is not None or self.tool_choice in ("required", "named")
-
-    def _mask(
-        self, model: LanguageModel, form: ChatFormat | None, pieces: Sequence[tuple[str, bool]]
-    ) -> Mask | None:
-        if not self._must:
+    def _mask(self, model: LanguageModel, pieces: Sequence[tuple[str, bool]]) -> Mask | None:
+        """What binds the answer after its thoughts: a form, or calls that must be right."""
+        form, tok = model.format, model.tokenizer
+        strict = any(tool.get("function", {}).get("strict") is True for tool in self.offered)
+        forced = self.tool_choice in ("required", "named")
+        if self.constraint is None and not forced and not strict:
             return None
-        from golem_server.constrained import mask_of
+        # Here, because llguidance is an extra that most requests do without.
+        from golem_core.sampling import constraint
 
-        return mask_of(self, model, form, pieces)
+        if self.constraint is not None:
+            asked = self.constraint
+            mask = constraint.compile(asked.kind, asked.source, tok, asked.param)
+        else:
+            assert form is not None  # checked with the tools
+            choice: str | dict[str, Any] = self.tool_choice
+            if self.tool_choice == "named":
+                choice = {"type": "function", "function": {"name": self.tool}}
+            mask = constraint.tool_call_constraint(form, self.tools, choice, self.parallel, tok)
+        return mask.after_thoughts(form, pieces, self.thinking) if pieces else mask
 
 
 def _seed(seed: int) -> int:

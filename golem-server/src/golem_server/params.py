@@ -182,7 +182,7 @@ def response_format(body: Body) -> Constraint | None:
     if kind == "json_object":
         schema = wanted.get("schema")
         if schema is None:
-            return Constraint("json_object", None, place)
+            return Constraint("json_object", "", place)
         return Constraint("json_schema", _schema(schema, f"{place}.schema"), f"{place}.schema")
     named = field(wanted, "json_schema", dict, within=place)
     inner = f"{place}.json_schema"

@@ -79,6 +79,7 @@ def ask_of(body: Body) -> Ask:
         thinking = effort != "none"
     if "enable_thinking" in variables:
         thinking = field(variables, "enable_thinking", bool, within="chat_template_kwargs")
+    arguments["names"]["thinking"] = "reasoning_effort"
     return Ask(
         messages=messages,
         logprobs=_logprobs(body),
