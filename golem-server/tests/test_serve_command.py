@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -193,7 +194,22 @@ def test_a_socket_file(
     assert server.end() == 0
 
 
+def test_what_is_no_http_is_refused_in_silence(
+    start: Callable[..., Process], tiny_model: Path
+) -> None:
+    server = start(tiny_model)
+    server.wait_for("loaded tiny in")
+    lines = list(server.lines)
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")  # as a client that wants TLS begins
+        assert client.recv(100).startswith(b"HTTP/1.0 400 ")
+    assert server.ask("GET", "/health")[0] == 200
+    assert server.lines == lines
+
+
 def certificate(folder: Path) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate, and is not installed")
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out",

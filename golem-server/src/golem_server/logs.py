@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from golem_core.engine import Result
@@ -198,8 +199,14 @@ class Json(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False, default=str)
 
 
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Not for what is no HTTP: anybody can send it, and a traceback says nothing of it."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 def set_up(log_json: bool) -> None:
     """Sends golem's lines to standard error; what other libraries log only from warnings on."""
+    logging.getLogger("aiohttp.server").addFilter(_is_worth_a_line)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Json() if log_json else Text())
     root = logging.getLogger()
