@@ -21,6 +21,9 @@ NAMES = [
     *(name for name, _, _ in params.SAMPLING), *params.LIMITS, *params.REFUSED, *chat.REFUSED,
     *completions.REFUSED, "n", "stop", "logit_bias", "logprobs", "top_logprobs", "stream",
     "stream_options", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort",
+    "response_format",
+    "grammar",
+    "json_schema",
     "chat_template_kwargs", "ignore_eos", "cache_prompt", "echo", "best_of", "model", "user",
 ]  # fmt: skip
 SCALARS = st.one_of(
@@ -31,10 +34,14 @@ SCALARS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from([1e300, 2**64, -(2**63), 1e-9, 0.0]),
     st.text(max_size=8),
-    st.sampled_from(["auto", "none", "required", "user", "assistant", "tool", "text", "function"]),
+    st.sampled_from(
+        ["auto", "none", "required", "user", "assistant", "tool", "text", "json_object", "function"]
+    ),
 )
 KEYS = st.one_of(
-    st.sampled_from(["type", "function", "name", "parameters", "role", "content", "text", "0"]),
+    st.sampled_from(
+        ["type", "function", "name", "parameters", "role", "content", "text", "schema", "enum"]
+    ),
     st.text(max_size=4),
 )
 VALUES = st.recursive(

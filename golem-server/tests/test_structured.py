@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Literal
 
+import jsonschema
 import openai
 import pydantic
 import pytest
@@ -164,6 +166,56 @@ def test_what_cannot_be_compiled_is_refused_by_name(served, body, param):
     with pytest.raises(openai.BadRequestError) as caught:
         served.ask(extra_body=body)
     assert caught.value.param == param
+
+
+DEEP: dict = {"type": "string"}
+for _ in range(400):
+    DEEP = {"type": "array", "items": DEEP}
+HARD = {
+    "empty object": {"type": "object"},
+    "long text": {"type": "string", "maxLength": 65536},
+    "long list": {"type": "array", "items": {"type": "integer"}, "maxItems": 10000},
+    "unanchored": {"type": "string", "pattern": "abc"},
+    "backtracking": {"type": "string", "pattern": "(a+)+$"},
+    "recursive": {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+                "required": ["next"],
+                "additionalProperties": False,
+            }
+        },
+    },
+    "large enum": {"enum": [f"value {i}" for i in range(5000)]},
+    "many options": {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "integer"} for i in range(60)},
+        "additionalProperties": False,
+    },
+    "deep": DEEP,
+    "unknown keyword": {"type": "string", "not": {"const": "a"}},
+    "look-ahead": {"type": "string", "pattern": "(?=a)b"},
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_schemas_work_or_are_refused_by_name(served, name):
+    begun = time.monotonic()
+    try:
+        got = served.ask(
+            extra_body={"json_schema": HARD[name]}, max_tokens=30, temperature=1.0, seed=1
+        )
+    except openai.BadRequestError as error:
+        reason = error.param
+    else:
+        reason = got.choices[0].finish_reason
+        if reason == "stop":
+            jsonschema.validate(json.loads(got.choices[0].message.content), HARD[name])
+    assert time.monotonic() - begun < 5  # most of it not the schema's
+    refused = name in ("deep", "unknown keyword", "look-ahead")
+    assert reason in (("json_schema",) if refused else ("stop", "length"))
 
 
 # Calls that must be made
