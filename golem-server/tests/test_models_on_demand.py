@@ -325,3 +325,14 @@ async def test_the_pulled_ones_where_none_is_named(
     with pytest.raises(ApiError, match="no model is named 'q'; there are: p"):
         models.find("q")
     await models.close()
+
+
+async def test_a_file_that_has_gone(serve: Any, tmp_path: Path) -> None:
+    path = decoder("llama").write(tmp_path / "gone.gguf")
+    async with serve(path, preload=False) as server, aiohttp.ClientSession() as client:
+        path.unlink()
+        async with client.post(f"{server.url}/tokenize", json={"content": "a"}) as answer:
+            error = (await answer.json())["error"]
+        assert answer.status == 404
+        assert error["code"] == "model_not_found"
+        assert "gone.gguf" in error["message"]
