@@ -15,8 +15,9 @@ CORE = ROOT / "golem-core" / "src" / "golem_core"
 # What a part of core may import: itself and what stands in a line above it.
 LINES = [
     {"errors"},
-    {"threads", "weights", "settings", "sampling"},
+    {"threads", "weights", "settings"},
     {"graph", "text"},
+    {"sampling"},
     {"reference", "cpu", "vulkan", "memory", "model"},
     {"plugins"},
     {"engine", "trace", "hub", "hub_fetch"},
@@ -34,6 +35,7 @@ KEPT = {
     "click": "cli",
     "prompt_toolkit": "cli",
     "huggingface_hub": "hub_fetch",
+    "llguidance": "sampling",
     "aiohttp": "no part",
     "prometheus_client": "no part",
 }

@@ -48,12 +48,19 @@ class GenerateOptions(TypedDict, total=False):
 
     max_tokens  the most tokens of the answer; None: until it ends or the context is full
     stop        up to four texts that end the answer and are no part of it
+    response_format  what the answer is, after a thought: OpenAI's object (``{"type":
+                "json_object"}``, ``{"type": "json_schema", "json_schema": {"schema": …}}``) or a
+                JSON Schema
+    grammar     or what it is by a grammar: (kind, text), with the kinds ``gbnf`` (which a text
+                alone is), ``lark`` and ``regex``
 
     The rest are the fields of `golem_core.sampling.Sampling`.
     """
 
     max_tokens: int | None
     stop: str | Sequence[str] | None
+    response_format: Mapping[str, Any] | None
+    grammar: str | tuple[str, str] | None
     temperature: float | None
     top_k: int | None
     top_p: float | None
@@ -236,7 +243,7 @@ class LanguageModel:
         prompt = self._rendered(messages, **variables)
         ids = self.tokenizer.encode_marked(prompt, bos=True)
         if self.format is None:
-            return self._submit(ids, options, None)
+            return self._submit(ids, options, None, prompt)
         stop = options.pop("stop", None)
         reader = AnswerReader(
             self.tokenizer,
@@ -245,7 +252,7 @@ class LanguageModel:
             prompt=prompt,
             stop=stop or None,
         )
-        return self._submit(ids, options, reader)
+        return self._submit(ids, options, reader, prompt, thinking)
 
     def complete(
         self, prompt: str | Sequence[int] | Sequence[Message], **options: Unpack[GenerateOptions]
@@ -256,20 +263,34 @@ class LanguageModel:
         return self.generate(prompt, **options).complete()  # type: ignore[arg-type]
 
     def _submit(
-        self, ids: list[int], options: Mapping[str, Any], reader: AnswerReader | None
+        self,
+        ids: list[int],
+        options: Mapping[str, Any],
+        reader: AnswerReader | None,
+        prompt: Sequence[tuple[str, bool]] | None = None,
+        thinking: bool | None = None,
     ) -> Answer:
         from golem_core.engine import Request
         from golem_core.sampling import Sampling
 
         drawn = dict(options)
         max_tokens, stop = drawn.pop("max_tokens", None), drawn.pop("stop", None) or ()
+        form, grammar = drawn.pop("response_format", None), drawn.pop("grammar", None)
         sampling = Sampling.from_metadata(self.weights.metadata, **drawn)
+        mask = None
+        if form is not None or grammar is not None:
+            # Here, because llguidance is an extra that most answers do without.
+            from golem_core.sampling import constraint
+
+            made = constraint.of(form, grammar, self.tokenizer)
+            mask = made if prompt is None else made.after_thoughts(self.format, prompt, thinking)
         stream = self.engine.submit(
             Request(
                 prompt_ids=ids,
                 max_tokens=max_tokens,
                 stop=stop if isinstance(stop, str) else tuple(stop),
                 sampling=sampling,
+                mask=mask,
                 reader=reader,
             )
         )

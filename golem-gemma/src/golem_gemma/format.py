@@ -13,16 +13,20 @@ for the response. Gemma 3 writes neither thoughts nor calls.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
-from golem_core.text import CallText, ChatFormat, Schema, Tools, value_of
+from golem_core.text import CallText, ChatFormat, Grammar, JsonPart, Schema, Tools, value_of
+from golem_core.text.grammar import kinds, literal
 
 QUOTE = '<|"|>'
 
 _CALL = re.compile(r"\s*call:([^\s{]+)\{")
 _BEGUN = re.compile(r"call:[^\s{]*\Z")
+_BARE = re.compile(r"[\w$.-]+\Z")
+_ANYTHING = {"type": ["string", "number", "boolean", "null", "object", "array"]}
 _LONGEST = 1024  # characters of a name; what has more is no call
 _DEEPEST = 64
 
@@ -82,6 +86,95 @@ class GemmaCall(CallText):
             return _Reader(self._segments).read(Schema.of_tool(tools, self.name))
         except _Unreadable:
             return None
+
+    @classmethod
+    def grammar(cls, grammar: Grammar, name: str, parameters: JsonPart) -> str:
+        """As the template writes it, the arguments in the order of the schema."""
+        part = parameters.resolved()
+        return grammar.rule(f"{literal('call:' + name)} {_Writer(grammar).object(part)}")
+
+
+class _Writer:
+    """Rules for values without JSON's quotes."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._quote = grammar.marker(QUOTE)
+
+    def object(self, part: JsonPart) -> str:
+        """An object that obeys a schema."""
+        part.only("type", "properties", "required", "additionalProperties")
+        properties = part.schema.get("properties", {})
+        required = part.schema.get("required", [])
+        for key in required:
+            if key not in properties:
+                raise part.refuse(f"{key!r} is required, and no property")
+        further = part.schema.get("additionalProperties", not properties)
+        first = rest = '""'
+        if further is not False:
+            anything = JsonPart({} if further is True else further, part.root, part.path)
+            key = self._grammar.terminal("/[A-Za-z_][A-Za-z0-9_]{0,63}/")
+            pair = self._grammar.rule(f'{key} ":" {self.value(anything)}')
+            first, rest = f'({pair} ("," {pair})*)?', f'("," {pair})*'
+        # From the last to the first: with a comma before it, and as the first that is there.
+        for key in reversed(properties):
+            pair = f"{self._key(key)} {literal(':')} {self.value(part.at('properties', key))}"
+            after = self._grammar.rule(rest)
+            none = "" if key in required else "?"
+            former = "" if key in required else f" | {self._grammar.rule(first)}"
+            pair = self._grammar.rule(pair)
+            first, rest = f"{pair} {after}{former}", f'("," {pair}){none} {after}'
+        return self._grammar.rule(f'"{{" {self._grammar.rule(first)} "}}"')
+
+    def value(self, part: JsonPart) -> str:
+        """Any value that obeys a schema."""
+        part = part.resolved()
+        name, new = self._grammar.once(part)
+        if new:
+            ways = []
+            for kind in kinds(part):
+                if kind.is_value:
+                    ways.append(self._literal(kind.value))
+                elif kind.type is None:
+                    ways.append(self._anything(kind.part))
+                elif kind.type == "string":
+                    ways.append(f"{self._quote} {self._grammar.unquoted(kind.part)} {self._quote}")
+                elif kind.type == "object":
+                    ways.append(self.object(kind.part))
+                elif kind.type == "array":
+                    ways.append(self._array(kind.part))
+                else:
+                    ways.append(self._grammar.json(kind.part, kind.type))
+            self._grammar.define(name, ways)
+        return name
+
+    def _anything(self, part: JsonPart) -> str:
+        return self.value(JsonPart(_ANYTHING, part.root, part.path))
+
+    def _array(self, part: JsonPart) -> str:
+        part.only("type", "items", "minItems", "maxItems")
+        low, high = part.whole("minItems", 0) or 0, part.whole("maxItems", None)
+        items = part.at("items") if "items" in part.schema else JsonPart(True, part.root, part.path)
+        item = self.value(items)
+        if high == 0:
+            return '"[" "]"'
+        more = "" if high is None else str(high - 1)
+        some = f'{item} ("," {item}){{{max(low - 1, 0)},{more}}}'
+        return f'"[" {some} "]"' if low else f'"[" ({some})? "]"'
+
+    def _key(self, key: str) -> str:
+        return literal(key) if _BARE.match(key) else f"{self._quote} {literal(key)} {self._quote}"
+
+    def _literal(self, value: Any) -> str:
+        """One value."""
+        if isinstance(value, str):
+            return f"{self._quote} {literal(value)} {self._quote}"
+        if isinstance(value, list):
+            return '"[" ' + ' "," '.join(map(self._literal, value)) + ' "]"'
+        if isinstance(value, dict):
+            pairs = [f'{self._key(key)} ":" {self._literal(one)}' for key, one in value.items()]
+            return '"{" ' + ' "," '.join(pairs) + ' "}"'
+        return literal(json.dumps(value))
 
 
 class _Unreadable(Exception):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import select
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -42,6 +43,16 @@ PATIENCE = 3.0  # seconds for a pipe to bring something before we say that we wa
     "[default: show on a terminal, else hide]",
 )
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the answer here; up to four.")
+@click.option(
+    "--json-schema",
+    type=click.File(encoding="utf-8"),
+    help="Answer with JSON that obeys the JSON Schema in this file.",
+)
+@click.option(
+    "--grammar",
+    type=click.File(encoding="utf-8"),
+    help="Answer in the grammar in this file: Lark where its name ends with .lark, else GBNF.",
+)
 @click.option("--stats", is_flag=True, help="Print times and rates to standard error.")
 @as_json
 @setting_options(*GENERATING, "device", "threads", "context", "draft")
@@ -53,6 +64,8 @@ def command(
     think: bool | None,
     thoughts: str | None,
     stop: tuple[str, ...],
+    json_schema: TextIO | None,
+    grammar: TextIO | None,
     stats: bool,
     as_json: bool,
     **options: Any,
@@ -69,11 +82,13 @@ def command(
         raise click.UsageError("--raw uses no template, so nothing tells the model to think or not")
     settings = effective(options)
     text = _prompt(prompt)
-    asked = {**settings.given(*GENERATING), "stop": list(stop)}
+    asked = {**settings.given(*GENERATING), "stop": list(stop), **_form(json_schema, grammar)}
     with Waiting("loading") as waiting:
         loaded = _load(model, settings, waiting)
     with loaded:
         if text is None:
+            if json_schema is not None or grammar is not None:
+                raise click.UsageError("--json-schema and --grammar need a prompt: -p TEXT")
             if as_json:
                 raise click.UsageError("--json needs a prompt: -p TEXT, or a pipe")
             from golem_core.cli.chat import Conversation
@@ -95,6 +110,22 @@ def command(
             done = _stream(answer, AnswerPrinter(thoughts))
             if stats:
                 note(rates(done))
+
+
+def _form(schema: TextIO | None, grammar: TextIO | None) -> dict[str, Any]:
+    """What the answer must be, as options of `LanguageModel.chat`."""
+    if schema is not None and grammar is not None:
+        raise click.UsageError("--json-schema and --grammar exclude each other")
+    if schema is not None:
+        try:
+            read = json.load(schema)
+        except ValueError as error:
+            raise BadRequest(f"{schema.name} is no JSON: {error}", "json_schema") from None
+        return {"response_format": {"type": "json_schema", "json_schema": {"schema": read}}}
+    if grammar is not None:
+        kind = "lark" if grammar.name.endswith(".lark") else "gbnf"
+        return {"grammar": (kind, grammar.read())}
+    return {}
 
 
 def _load(model: str, settings: Settings, waiting: Waiting) -> LanguageModel:

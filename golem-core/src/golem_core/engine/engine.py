@@ -315,6 +315,10 @@ class Engine:
             except PassFailed as error:
                 result = self._failed(share, right, error)
                 break
+            except Exception as error:
+                # Raised by this request's own mask, and no reason for others to end.
+                result = sequence.result("error", error=error)
+                break
             guessed = right < len(share.drafts) and token == share.drafts[right]
             self._count_drafts(sequence, 0, guessed)
             right += 1

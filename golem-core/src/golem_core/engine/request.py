@@ -9,7 +9,7 @@ import numpy as np
 
 from golem_core.engine.stream import Result, Token
 from golem_core.errors import BadRequest, ContextFull
-from golem_core.sampling import Mask, Sampling
+from golem_core.sampling import Ahead, Mask, Sampling
 from golem_core.text import AnswerReader, check_stops
 
 MOST_LOGPROBS = 20
@@ -50,6 +50,11 @@ class Request:
         check_stops(self.stop)
         if self.reader is not None and self.stop:
             raise ValueError("a request with a reader has its stop strings there")
+        if self.ignore_eos and isinstance(self.mask, Ahead):
+            raise BadRequest(
+                "ignore_eos is true, and where a grammar is complete nothing but an end may follow",
+                "ignore_eos",
+            )
         if self.max_tokens is not None and not _is_whole(self.max_tokens, 1):
             raise BadRequest(
                 f"max_tokens is {self.max_tokens!r}, expected an integer of at least 1",

@@ -109,6 +109,8 @@ class Sequence:
         self.count += 1
         text, events, stopped = self._push(token)
         ended = self.count >= self.limit
+        if not ended and not stopped:
+            self._sampler.accepted(token)
         if ended and not stopped:
             tail, rest, stopped = self._end()
             text += tail

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,17 @@ class Mask(Protocol):
 
     def __call__(self, tokens: np.ndarray, logits: np.ndarray) -> None:
         """Sets to -inf, in `logits` [vocabulary], what may not follow `tokens` (int32)."""
+
+
+@runtime_checkable
+class Ahead(Mask, Protocol):
+    """A mask that has a state, and computes what may come next beside the pass before it."""
+
+    def fresh(self) -> Ahead:
+        """The mask at its beginning, with a state of its own, for one answer."""
+
+    def accept(self, token: int) -> None:
+        """Hears that `token` was drawn, as soon as it was; must return at once."""
 
 
 class Logprobs(NamedTuple):
@@ -55,7 +66,7 @@ class Sampler:
     """Draws the tokens of one request.
 
     banned  tokens that are never drawn
-    mask    a constraint, asked before each token
+    mask    a constraint, asked before each token; one that has a state is begun anew
     """
 
     def __init__(
@@ -67,7 +78,8 @@ class Sampler:
         self._greedy = sampling.is_greedy
         self._bias = None if (bias := Bias(sampling, banned)).is_empty else bias
         self._penalties = sampling.has_penalties
-        self._mask = mask
+        self._ahead = mask.fresh() if isinstance(mask, Ahead) else None
+        self._mask = mask if self._ahead is None else self._ahead
         self._changes = self._bias is not None or self._penalties or mask is not None
         self._chances = Chances(seed)
 
@@ -96,6 +108,11 @@ class Sampler:
         # Differences of huge logits may overflow: to -inf, which is a probability of 0.
         with np.errstate(over="ignore"):
             return self._chosen(logits, float(logits[best]), self._chances.at(len(tokens)))
+
+    def accepted(self, token: int) -> None:
+        """Says that `token` is part of the text, and that another will be drawn."""
+        if self._ahead is not None:
+            self._ahead.accept(token)
 
     def _changed(self, logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         logits = logits.copy()

@@ -16,6 +16,7 @@ from golem_core.text.answer import (
 )
 from golem_core.text.calls import JsonCall, TaggedCall
 from golem_core.text.detokenize import Detokenizer, StopStrings, check_stops
+from golem_core.text.grammar import Grammar, JsonPart
 from golem_core.text.parse import Parser, parse
 from golem_core.text.reader import AnswerReader, said
 from golem_core.text.schema import Schema, value_of
@@ -33,7 +34,9 @@ __all__ = [
     "Content",
     "Detokenizer",
     "Event",
+    "Grammar",
     "JsonCall",
+    "JsonPart",
     "Parser",
     "Reply",
     "Schema",

@@ -8,9 +8,14 @@ marker: the same characters, typed, are text.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from golem_core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from golem_core.text.grammar import Grammar, JsonPart
 
 Tools = Sequence[Mapping[str, Any]]
 """Tools as a request gives them: ``{"type": "function", "function": {"name": …, …}}``."""
@@ -144,6 +149,15 @@ class CallText(ABC):
     def arguments(self, tools: Tools) -> dict[str, Any] | None:
         """The arguments at the end, typed by the tool's schema; None where they cannot be read."""
 
+    @classmethod
+    def grammar(cls, grammar: Grammar, name: str, parameters: JsonPart) -> str:
+        """What a call of the tool `name` is between the markers, as a name in `grammar`.
+
+        It allows what `arguments` reads back as arguments that obey the schema `parameters`, and
+        nothing else. Raises `BadRequest` naming the part of the schema that cannot be written.
+        """
+        raise Unsupported(f"{cls.__name__} has no grammar, so its calls cannot be forced")
+
 
 @dataclass(frozen=True)
 class ChatFormat:
@@ -160,7 +174,7 @@ class ChatFormat:
     thought: tuple[str, str] | None = None
     head: str = ""
     call: tuple[str, str] | None = None
-    reads: Callable[[], CallText] | None = None
+    reads: type[CallText] | None = None
     within: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
 

@@ -16,6 +16,7 @@ import re
 from typing import Any
 
 from golem_core.text.answer import CallText, Tools
+from golem_core.text.grammar import Grammar, JsonPart, kinds, literal
 from golem_core.text.schema import Schema, value_of
 
 _LONGEST = 1024  # characters before and in a name; what has more is no call
@@ -77,6 +78,12 @@ class JsonCall(CallText):
                 return None
         return arguments if isinstance(arguments, dict) else None
 
+    @classmethod
+    def grammar(cls, grammar: Grammar, name: str, parameters: JsonPart) -> str:
+        """As the templates write it: a line with the name first."""
+        head = literal(f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": ')
+        return grammar.rule(rf'/\n?/ {head} {grammar.json(parameters, "object")} "}}" /\n?/')
+
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>")
 _WHOLE = re.compile(r"\s*<function=[^>\n]+>(.*)</function>\s*\Z", re.DOTALL)
@@ -134,6 +141,52 @@ class TaggedCall(CallText):
             found[name] = value_of(value, schema.property(name))
             at = end.end()
         return found
+
+    @classmethod
+    def grammar(cls, grammar: Grammar, name: str, parameters: JsonPart) -> str:
+        """As the templates write it, the parameters in the order of the schema."""
+        part = parameters.resolved()
+        part.only("type", "properties", "required", "additionalProperties")
+        properties = part.schema.get("properties", {})
+        required = part.schema.get("required", [])
+        tags = [
+            _tag(grammar, key, part.at("properties", key)) + ("" if key in required else "?")
+            for key in properties
+        ]
+        for key in required:
+            if key not in properties:
+                raise part.refuse(f"{key!r} is required, and no property")
+        further = part.schema.get("additionalProperties", not properties)
+        if further is not False:
+            anything = JsonPart({} if further is True else further, part.root, part.path)
+            tags.append(_tag(grammar, None, anything) + "*")
+        begin, end = literal(f"<function={name}>\n"), literal("</function>")
+        return grammar.rule(rf"/\n?/ {begin} {' '.join(tags)} {end} /\n?/")
+
+
+def _tag(grammar: Grammar, name: str | None, part: JsonPart) -> str:
+    """One parameter; `name` None is any."""
+    ways = []
+    for kind in kinds(part):
+        if kind.is_value:
+            value = kind.value
+            written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            if _CLOSES in written or value_of(written, Schema(part.schema, part.root)) != value:
+                raise part.refuse(f"{value!r} cannot be told from another when it has no quotes")
+            ways.append(literal(written + _END_LINE))
+        elif kind.type in ("string", None):
+            text = kind.part if kind.type else JsonPart({}, part.root, part.path)
+            ways.append(grammar.unquoted(text, _CLOSES, _END_LINE))
+        else:
+            ways.append(f"{grammar.json(kind.part, kind.type)} {literal(_END_LINE)}")
+    tag = literal(f"<parameter={name}>\n")
+    if name is None:
+        tag = f'"<parameter=" {grammar.terminal("/[A-Za-z_][A-Za-z0-9_.-]{0,63}/")} ">\\n"'
+    return grammar.rule(f"{tag} ({' | '.join(ways)})")
+
+
+_CLOSES = "</parameter>"
+_END_LINE = f"\n{_CLOSES}\n"
 
 
 def _text(literal: str) -> str | None:

@@ -1,0 +1,410 @@
+"""Constraints on an answer: a JSON Schema, a grammar, calls of tools. llguidance does the work.
+
+    compile ─ Constraint ─ fresh ─┬─ what may come next ─ draw ─ accept ─┐
+                                  └───── computed beside the pass ───────┘
+
+What may follow a token is computed in a thread of its own as soon as the token is drawn, while the
+pass for the next one runs, and is waited for when the logits are there. A thought comes before what
+is constrained, and is free.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from golem_core.errors import BadRequest, PassFailed
+from golem_core.sampling import gbnf
+from golem_core.sampling.schema import part_that_fails, plain
+from golem_core.sampling.vocabulary import library, prepare
+from golem_core.text.grammar import Grammar, JsonPart, json_rule, slashed
+
+if TYPE_CHECKING:
+    from golem_core.text import ChatFormat, Tokenizer, Tools
+
+__all__ = ["KINDS", "Constraint", "compile", "of", "prepare", "tool_call_constraint"]
+
+KINDS = ("json_schema", "json_object", "regex", "lark", "gbnf")
+LONGEST = 1 << 20  # characters of a grammar
+_KEPT = 64  # compiled grammars, over all models
+_LINES = 2  # line breaks that may stand between a thought and what follows
+
+_compiled: OrderedDict[tuple[int, str], tuple[Tokenizer, Any]] = OrderedDict()
+_lock = Lock()
+_threads: ThreadPoolExecutor | None = None
+
+
+class Allowed(NamedTuple):
+    """What may come next: `ids` alone, or all but `ids`."""
+
+    ids: np.ndarray
+    alone: bool
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """The tokens around a thought, and what is forbidden within one."""
+
+    opens: int
+    closes: int
+    forbidden: tuple[int, ...]
+    lines: Mapping[int, int]  # tokens that are nothing but line breaks, and how many
+
+
+class Constraint:
+    """A `golem_core.sampling.Mask` that a grammar gives; one compiled serves any number of answers.
+
+    The state moves on with the tokens of the answer alone: guesses that it forbids are not drawn.
+    Where the grammar is complete only tokens that end an answer may follow.
+    """
+
+    def __init__(
+        self, matcher: Any, tokenizer: Tokenizer, thoughts: Thoughts | None = None
+    ) -> None:
+        self._matcher = matcher
+        self._tokenizer = tokenizer
+        self._size = len(tokenizer)
+        self._thoughts = thoughts
+        self._place = "answer" if thoughts is None else "before"
+        self._lines = _LINES
+        self._heard = 0
+        self._prompt: int | None = None
+        self._next: Future[Allowed] | None = None
+
+    def fresh(self) -> Constraint:
+        """The same at its beginning."""
+        new = Constraint(self._matcher.deep_copy(), self._tokenizer, self._thoughts)
+        if self._place == "thought" and self._thoughts is not None:
+            new._place = "thought"
+        new._start(None)
+        return new
+
+    def after_thoughts(
+        self,
+        form: ChatFormat | None,
+        prompt: Sequence[tuple[str, bool]] = (),
+        thinking: bool | None = None,
+    ) -> Constraint:
+        """The same for a model that may think before it answers, which stays free.
+
+        prompt    the rendered conversation: it may have opened a thought, or closed an empty one
+        thinking  False: the model is told not to, so it may not begin to
+
+        Raises `BadRequest` for a family whose thoughts stand between texts that are no tokens.
+        """
+        if form is None or form.thought is None:
+            return self
+        opened = form.thinks(prompt)
+        tail = prompt[-1][0].rstrip() if prompt and prompt[-1][1] else ""
+        if not opened and (thinking is False or tail.endswith(form.thought[1])):
+            return self
+        tok = self._tokenizer
+        opens, closes = (tok.special_id(marker) for marker in form.thought)
+        if opens is None or closes is None:
+            raise BadRequest(
+                "this model writes its thoughts between texts that are no tokens; a constraint "
+                "needs thinking turned off",
+                "thinking",
+            )
+        others = {tok.special_id(m) for m in form.markers if m not in form.thought}
+        forbidden = sorted(({t for t in others if t is not None} | tok.end_ids) - {opens, closes})
+        lines = {}
+        for count in range(1, _LINES + 1):
+            ids = tok.encode("\n" * count)
+            if len(ids) == 1 and tok.piece(ids[0]) == b"\n" * count:
+                lines[ids[0]] = count
+        new = Constraint(
+            self._matcher.deep_copy(), tok, Thoughts(opens, closes, tuple(forbidden), lines)
+        )
+        new._place = "thought" if opened else "before"
+        return new
+
+    def accept(self, token: int) -> None:
+        """Moves on by a token of the answer, in another thread."""
+        self._heard += 1
+        self._start(token)
+
+    def __call__(self, tokens: np.ndarray, logits: np.ndarray) -> None:
+        """As `golem_core.sampling.Mask`. Raises `PassFailed` where the grammar became too large."""
+        if self._prompt is None:
+            self._prompt = len(tokens) - self._heard
+        for token in tokens[self._prompt + self._heard :].tolist():
+            self.accept(token)
+        if self._next is None:
+            self._start(None)
+        assert self._next is not None
+        allowed = self._next.result()
+        if allowed.alone:
+            ids = allowed.ids[: np.searchsorted(allowed.ids, len(logits))]
+            kept = logits[ids]
+            logits.fill(-np.inf)
+            logits[ids] = kept
+        else:
+            logits[allowed.ids] = -np.inf
+            logits[self._size :] = -np.inf
+
+    def _start(self, token: int | None) -> None:
+        before = self._next
+        self._next = _pool().submit(self._step, token, before)
+
+    def _step(self, token: int | None, before: Future[Allowed] | None) -> Allowed:
+        if before is not None:
+            before.result()  # in the order in which they were drawn
+        if token is not None:
+            self._take(token)
+        thoughts = self._thoughts
+        if self._place == "thought":
+            assert thoughts is not None
+            return Allowed(np.array(thoughts.forbidden, dtype=np.int64), False)
+        allowed = self._by_grammar()
+        if thoughts is not None and self._place != "answer":
+            further = [thoughts.opens]
+            if self._place == "gap":
+                further = [t for t, count in thoughts.lines.items() if count <= self._lines]
+            allowed[further] = True
+        count = int(np.count_nonzero(allowed))
+        alone = 2 * count <= self._size
+        return Allowed(np.flatnonzero(allowed if alone else ~allowed), alone)
+
+    def _take(self, token: int) -> None:
+        thoughts = self._thoughts
+        if thoughts is not None and self._place != "answer":
+            if self._place == "thought":
+                self._place = "gap" if token == thoughts.closes else "thought"
+                return
+            if self._place == "before" and token == thoughts.opens:
+                self._place = "thought"
+                return
+            count = thoughts.lines.get(token, 0)
+            if self._place == "gap" and 0 < count <= self._lines:
+                self._lines -= count
+                return
+            self._place = "answer"
+        if not self._matcher.consume_token(token):
+            raise _failed(self._matcher)
+
+    def _by_grammar(self) -> np.ndarray:
+        if self._matcher.is_stopped() and not self._matcher.is_error():
+            allowed = np.zeros(self._size, dtype=bool)
+            allowed[list(self._tokenizer.end_ids)] = True
+            return allowed
+        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        if self._matcher.is_error():
+            raise _failed(self._matcher)
+        unpacked = np.unpackbits(bits, count=self._size, bitorder="little")
+        return unpacked.view(bool)
+
+
+def compile(
+    kind: str,
+    source: str | Mapping[str, Any] | bool,
+    tokenizer: Tokenizer,
+    field: str | None = None,
+) -> Constraint:
+    """The constraint that an answer is in the language of `source`.
+
+    kind    ``json_schema`` (a schema, or its text), ``json_object`` (`source` says nothing),
+            ``regex`` (the whole answer matches), ``lark`` (llguidance's notation), ``gbnf``
+            (llama.cpp's)
+    field   the request's parameter, for the error
+
+    Waits for the model's tokens to be ready (`prepare`), so not for a thread that must answer at
+    once. Raises `BadRequest` naming what cannot be compiled, `Unsupported` without llguidance.
+    """
+    if kind not in KINDS:
+        raise BadRequest(f"a grammar's kind is {kind!r}, expected one of {', '.join(KINDS)}", field)
+    field = field or ("response_format" if kind.startswith("json") else "grammar")
+    schema: Any = None
+    if kind.startswith("json"):
+        schema = {"type": "object"} if kind == "json_object" else _schema(source, field)
+        grammar = _headed(f"start: {json_rule(schema)}")
+    elif not isinstance(source, str):
+        raise BadRequest(f"{field} is {type(source).__name__}, expected a text", field)
+    elif len(source) > LONGEST:
+        raise BadRequest(f"{field} has {len(source)} characters, at most {LONGEST} are read", field)
+    elif kind == "regex":
+        grammar = _headed(f"start: /{slashed(source)}/")
+    elif kind == "gbnf":
+        grammar = _headed(gbnf.to_lark(source, field))
+    else:
+        grammar = source if "%llguidance" in source else _headed(source)
+    return Constraint(_matcher(grammar, tokenizer, field, schema), tokenizer)
+
+
+def of(
+    response_format: Mapping[str, Any] | None,
+    grammar: str | tuple[str, str] | None,
+    tokenizer: Tokenizer,
+) -> Constraint:
+    """The constraint of `LanguageModel.chat`'s options. Raises as `compile`."""
+    if response_format is None or grammar is not None:
+        if response_format is not None or grammar is None:
+            raise BadRequest("response_format and grammar exclude each other", "grammar")
+        kind, text = ("gbnf", grammar) if isinstance(grammar, str) else grammar
+        return compile(kind, text, tokenizer, "grammar")
+    if response_format.get("type") == "json_object":
+        return compile("json_object", "", tokenizer)
+    if response_format.get("type") != "json_schema":
+        return compile("json_schema", response_format, tokenizer)
+    inner = response_format.get("json_schema", response_format)
+    schema = inner.get("schema") if isinstance(inner, Mapping) else None
+    if schema is None:
+        raise BadRequest("response_format.json_schema has no schema", "response_format")
+    return compile("json_schema", schema, tokenizer)
+
+
+def tool_call_constraint(
+    format: ChatFormat,
+    tools: Tools,
+    choice: str | Mapping[str, Any],
+    parallel: bool,
+    tokenizer: Tokenizer,
+) -> Constraint:
+    """The constraint that an answer calls tools as `format` writes them.
+
+    choice    ``required`` (one at least), ``auto`` (text, then calls or none; arguments obey the
+              schemas of tools that are ``strict``), or OpenAI's object that names one tool
+    parallel  whether there may be several calls
+
+    Raises `BadRequest` for a choice or a schema that cannot be obeyed, naming the part, and
+    `Unsupported` for a family that writes no calls.
+    """
+    if format.call is None or format.reads is None:
+        raise BadRequest("this model's chat template has no calls of tools", "tool_choice")
+    functions = [_function(tool, i) for i, tool in enumerate(tools)]
+    name = _chosen(choice)
+    if name is not None:
+        functions = [function for function in functions if function["name"] == name]
+    if not functions:
+        raise BadRequest(
+            f"tool_choice is {choice!r}, and there is no such tool"
+            if name is not None
+            else "tool_choice asks for a call, and there are no tools",
+            "tool_choice",
+        )
+    tokens = {
+        marker: token
+        for marker in format.markers
+        if (token := tokenizer.special_id(marker)) is not None
+    }
+    grammar = Grammar(tokens)
+    opens, closes = (grammar.marker(marker) for marker in format.call)
+    calls = []
+    for function in functions:
+        strict = name is not None or choice == "required" or function["strict"]
+        part = JsonPart(function["schema"], function["schema"], function["path"])
+        if not strict:
+            part = JsonPart({"type": "object"}, {}, function["path"])
+        calls.append(format.reads.grammar(grammar, function["name"], part))
+    rest = grammar.rule(f"({' | '.join(calls)}) {closes}")
+    more = f" (/\\n{{0,2}}/ {opens} {rest})*" if parallel else ""
+    if choice == "auto":
+        anything, marker = JsonPart({}, {}, "tools"), format.call[0]
+        if marker in tokens:
+            some = f"{grammar.unquoted(anything)} ({opens} {rest}{more})?"
+        else:
+            before = grammar.unquoted(anything, marker, marker)
+            some = f"{grammar.unquoted(anything, marker)} | {before} {rest}{more}"
+    else:
+        some = f"{opens} {rest}{more}"
+    grammar.rule(some, "start")
+    paths = ", ".join(function["path"] for function in functions)
+    return Constraint(_matcher(grammar.text, tokenizer, "tools", None, paths), tokenizer)
+
+
+def _chosen(choice: str | Mapping[str, Any]) -> str | None:
+    """The name of the one tool that is to be called."""
+    if isinstance(choice, Mapping):
+        named = choice.get("function", choice)
+        name = named.get("name") if isinstance(named, Mapping) else None
+        if isinstance(name, str):
+            return name
+    elif choice in ("auto", "required"):
+        return None
+    raise BadRequest(
+        f"tool_choice is {choice!r}, expected 'auto', 'required' or an object that names a tool",
+        "tool_choice",
+    )
+
+
+def _function(tool: object, index: int) -> dict[str, Any]:
+    function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise BadRequest(f"tools[{index}] has no function with a name", "tools")
+    key = "input_schema" if "input_schema" in function else "parameters"
+    schema = function.get(key) or {"type": "object", "properties": {}}
+    path = f"tools[{index}].{'function.' if function is not tool else ''}{key}"
+    if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
+        raise BadRequest(f"{path} is no JSON Schema of an object", "tools")
+    failed = part_that_fails(schema)
+    if failed is not None:
+        raise BadRequest(f"{path}{failed[0]}: {failed[1]}", "tools")
+    strict = function.get("strict") is True
+    return {"name": function["name"], "schema": schema, "path": path, "strict": strict}
+
+
+def _schema(source: object, field: str) -> Any:
+    if isinstance(source, str):
+        if len(source) > LONGEST:
+            raise BadRequest(
+                f"{field} has {len(source)} characters, at most {LONGEST} are read", field
+            )
+        try:
+            source = json.loads(source)
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(f"{field} is no JSON: {error}", field) from None
+    if source is True:
+        return {}
+    if not isinstance(source, Mapping):
+        raise BadRequest(f"{field} has no JSON Schema, which is an object: {source!r}", field)
+    return source
+
+
+def _headed(grammar: str) -> str:
+    return f'%llguidance {{"no_forcing": true}}\n{grammar}'
+
+
+def _matcher(
+    grammar: str, tokenizer: Tokenizer, field: str, schema: Any = None, where: str = ""
+) -> Any:
+    """What follows the grammar, at its beginning; compiled once while it is in use."""
+    key = (id(tokenizer), grammar)
+    with _lock:
+        if key in _compiled:
+            _compiled.move_to_end(key)
+            return _compiled[key][1].deep_copy()
+    tokens = prepare(tokenizer).result()
+    matcher = library().LLMatcher(tokens, grammar, log_level=0)
+    if matcher.is_error():
+        failed = part_that_fails(schema) if schema is not None else None
+        if failed is not None:
+            raise BadRequest(f"{field}, at {failed[0] or 'the top'}: {failed[1]}", field)
+        raise BadRequest(
+            f"{where or field} cannot be compiled: {plain(matcher.get_error())}", field
+        )
+    with _lock:
+        _compiled[key] = tokenizer, matcher
+        while len(_compiled) > _KEPT:
+            _compiled.popitem(last=False)
+    return matcher.deep_copy()
+
+
+def _failed(matcher: Any) -> PassFailed:
+    return PassFailed(
+        f"the constraint cannot go on: {plain(matcher.get_error())}", "logits", "constraint"
+    )
+
+
+def _pool() -> ThreadPoolExecutor:
+    global _threads
+    with _lock:
+        if _threads is None:
+            _threads = ThreadPoolExecutor(2, thread_name_prefix="golem-masks")
+        return _threads
