@@ -262,6 +262,24 @@ def test_an_answer_is_parsed_by_a_schema(one):
     assert isinstance(got.parsed_output, Person)
 
 
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ({"type": "any"}, {"get_weather", "get_time"}),
+        ({"type": "tool", "name": "get_time"}, {"get_time"}),
+    ],
+)
+def test_a_call_is_forced(one, choice, names):
+    pytest.importorskip("llguidance")
+    other = {**WEATHER, "name": "get_time", "description": "Get the time in a city"}
+    got = one.ask(tools=[WEATHER, other], tool_choice=choice, max_tokens=120, **QUIET)
+    assert got.stop_reason == "tool_use"
+    calls = [block for block in got.content if block.type == "tool_use"]
+    assert calls
+    assert {call.name for call in calls} <= names
+    assert all(isinstance(call.input["city"], str) for call in calls)
+
+
 # Refusals
 
 
@@ -288,6 +306,10 @@ def test_an_answer_is_parsed_by_a_schema(one):
         ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name is 'x'"),
         ({"thinking": {"type": "between_tools"}}, "thinking.type is 'between_tools'"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type is 'xml'"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "nothing"}}}},
+            "output_config.format.schema",
+        ),
         ({"container": "x"}, "container is not supported"),
         ({"context_management": {"edits": [{"type": "x"}]}}, "context_management.edits[0] is"),
         ({"max_tokens": 0}, "max_tokens is 0"),

@@ -298,6 +298,8 @@ def test_what_is_no_duration_is_refused(given):
         ("chat", {"messages": [{"role": "user", "images": ["x"]}]}, "messages[0].images has"),
         ("chat", {"tools": [{}]}, "tools[0].function is missing"),
         ("chat", {"messages": SUM, "format": "xml"}, "format is neither"),
+        ("chat", {"messages": SUM, "format": {"type": "nothing"}}, "format"),
+        ("chat", {"messages": SUM, "format": "json", "tools": [WEATHER]}, "format with tools"),
         ("chat", {"messages": SUM, "think": "huge"}, "think is neither"),
         ("chat", {"messages": SUM, "truncate": True}, "truncate is not supported"),
         ("chat", {"messages": SUM, "options": {"num_ctx": 4096}}, "options.num_ctx is 4096"),

@@ -311,6 +311,44 @@ def test_an_answer_is_parsed_by_a_schema(one):
     assert isinstance(json.loads(made.output_text), dict)
 
 
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"get_weather", "get_time"}),
+        ({"type": "function", "name": "get_time"}, {"get_time"}),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "function", "name": "get_time"}],
+            },
+            {"get_time"},
+        ),
+    ],
+)
+def test_a_call_is_forced(one, choice, names):
+    pytest.importorskip("llguidance")
+    other = {**WEATHER, "name": "get_time", "description": "Get the time in a city"}
+    got = one.ask(
+        tools=[WEATHER, other], tool_choice=choice, max_output_tokens=120, stream=False, **QUIET
+    )
+    calls = [item for item in got.output if item.type == "function_call"]
+    assert calls
+    assert {call.name for call in calls} <= names
+    assert all(isinstance(json.loads(call.arguments)["city"], str) for call in calls)
+
+
+def test_a_form_that_cannot_be_is_refused_by_its_place(one):
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "nothing"}}
+    with pytest.raises(openai.BadRequestError) as refusal:
+        one.ask(text={"format": form})
+    assert refusal.value.param.startswith("text.format.schema")
+    with pytest.raises(openai.BadRequestError) as both:
+        one.ask(text={"format": {"type": "json_object"}}, tools=[WEATHER])
+    assert both.value.param == "text.format"
+
+
 # Refusals, each by its name
 
 

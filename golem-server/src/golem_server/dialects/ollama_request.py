@@ -162,7 +162,7 @@ def constraint_of(body: Mapping[str, Any]) -> Constraint | None:
     if form is None or form == "":
         return None
     if form == "json":
-        return Constraint("json_object", None, "format")
+        return Constraint("json_object", "", "format")
     if isinstance(form, dict):
         return Constraint("json_schema", form, "format")
     raise invalid("format is neither 'json' nor a JSON Schema", "format")

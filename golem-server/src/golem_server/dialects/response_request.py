@@ -295,7 +295,7 @@ def constraint_of(body: Mapping[str, Any]) -> Constraint | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return Constraint("json_object", None, place)
+        return Constraint("json_object", "", place)
     if kind != "json_schema":
         raise refused(
             f"{place}.type is {kind!r}; expected text, json_object or json_schema", f"{place}.type"

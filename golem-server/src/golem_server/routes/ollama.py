@@ -34,6 +34,7 @@ NAMES = {
     "max_tokens": "options.num_predict",
     "stop": "options.stop",
     "logprobs": "top_logprobs",
+    "thinking": "think",
     **{golem: f"options.{name}" for name, (_, golem) in read.SAMPLING.items()},
 }
 

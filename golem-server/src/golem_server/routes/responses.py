@@ -26,7 +26,12 @@ __all__ = ["add"]
 Json = dict[str, Any]
 
 # What this API calls the fields of an `Ask`.
-NAMES = {"messages": "input", "prompt": "input", "max_tokens": "max_output_tokens"}
+NAMES = {
+    "messages": "input",
+    "prompt": "input",
+    "max_tokens": "max_output_tokens",
+    "thinking": "reasoning.effort",
+}
 
 
 def add(app: web.Application) -> None:
