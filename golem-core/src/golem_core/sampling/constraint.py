@@ -50,8 +50,12 @@ class Allowed(NamedTuple):
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The tokens around a thought, and what is forbidden within one."""
+    """The tokens around a thought, and what is forbidden within one.
 
+    place  ``thought`` where the prompt has opened one, else ``before``
+    """
+
+    place: str
     opens: int
     closes: int
     forbidden: tuple[int, ...]
@@ -68,11 +72,12 @@ class Constraint:
     def __init__(
         self, matcher: Any, tokenizer: Tokenizer, thoughts: Thoughts | None = None
     ) -> None:
-        self._matcher = matcher
+        self._beginning = matcher
+        self._matcher = matcher.deep_copy()
         self._tokenizer = tokenizer
         self._size = len(tokenizer)
         self._thoughts = thoughts
-        self._place = "answer" if thoughts is None else "before"
+        self._place = "answer" if thoughts is None else thoughts.place
         self._lines = _LINES
         self._heard = 0
         self._prompt: int | None = None
@@ -80,9 +85,7 @@ class Constraint:
 
     def fresh(self) -> Constraint:
         """The same at its beginning."""
-        new = Constraint(self._matcher.deep_copy(), self._tokenizer, self._thoughts)
-        if self._place == "thought" and self._thoughts is not None:
-            new._place = "thought"
+        new = Constraint(self._beginning, self._tokenizer, self._thoughts)
         new._start(None)
         return new
 
@@ -120,11 +123,9 @@ class Constraint:
             ids = tok.encode("\n" * count)
             if len(ids) == 1 and tok.piece(ids[0]) == b"\n" * count:
                 lines[ids[0]] = count
-        new = Constraint(
-            self._matcher.deep_copy(), tok, Thoughts(opens, closes, tuple(forbidden), lines)
-        )
-        new._place = "thought" if opened else "before"
-        return new
+        place = "thought" if opened else "before"
+        thoughts = Thoughts(place, opens, closes, tuple(forbidden), lines)
+        return Constraint(self._beginning, tok, thoughts)
 
     def accept(self, token: int) -> None:
         """Moves on by a token of the answer, in another thread."""
@@ -379,7 +380,7 @@ def _matcher(
     with _lock:
         if key in _compiled:
             _compiled.move_to_end(key)
-            return _compiled[key][1].deep_copy()
+            return _compiled[key][1]
     tokens = prepare(tokenizer).result()
     matcher = library().LLMatcher(tokens, grammar, log_level=0)
     if matcher.is_error():
@@ -393,7 +394,7 @@ def _matcher(
         _compiled[key] = tokenizer, matcher
         while len(_compiled) > _KEPT:
             _compiled.popitem(last=False)
-    return matcher.deep_copy()
+    return matcher
 
 
 def _failed(matcher: Any) -> PassFailed:

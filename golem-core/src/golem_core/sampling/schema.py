@@ -31,7 +31,7 @@ def part_that_fails(schema: Any) -> tuple[str, str] | None:
             break
         reason = _reason(part, schema)
         if reason is not None:
-            return pointer, reason
+            return pointer if len(pointer) < 200 else f"{pointer[:200]}…", reason
     return "", whole
 
 

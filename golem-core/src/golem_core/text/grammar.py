@@ -23,9 +23,10 @@ ANNOTATIONS = frozenset(
 )  # fmt: skip
 TEXT_KEYS = frozenset(("type", "minLength", "maxLength", "pattern", "format"))
 _DEEPEST = 64
-_DATE = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
-_TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)"
-_BYTE = r"(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = rf"{_CLOCK}:[0-5][0-9](\.[0-9]{{1,9}})?(Z|[+-]{_CLOCK})"
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 FORMATS = {
     "date": _DATE,
@@ -271,4 +272,20 @@ def _unanchored(part: JsonPart) -> str:
     # An alternative beside an anchor is anchored on one side only, which is not what it says here.
     if (begins or ends) and "|" in re.sub(r"\\.|\[[^]]*\]|\([^()]*\)", "", inner):
         raise part.refuse(f"pattern is {pattern!r}: put ( ) around what | separates")
-    return f"{before}({slashed(inner)}){after}"
+    return f"{before}({slashed(_ascii(inner))}){after}"
+
+
+def _ascii(pattern: str) -> str:
+    """A pattern whose digits and words are ASCII's, as JSON Schema has them."""
+    written, within = "", False
+    for found in re.finditer(r"\\.|.", pattern, re.DOTALL):
+        one = found[0]
+        if one in _CLASSES:
+            written += _CLASSES[one] if within else f"[{_CLASSES[one]}]"
+            continue
+        within = one == "[" or (within and one != "]")
+        written += one
+    return written
+
+
+_CLASSES = {r"\d": "0-9", r"\w": "0-9A-Za-z_"}
