@@ -57,6 +57,9 @@ class Route:
     form: bool = False
 
 
+# What stands in a path, by its name.
+PLACES = {"id": "of a model; there may be slashes in it", "name": "of a file"}
+
 NO_EMBEDDINGS = (501, "no model that golem runs makes embeddings")
 
 ROUTES: dict[str, tuple[Route, ...]] = {
@@ -124,6 +127,11 @@ ROUTES: dict[str, tuple[Route, ...]] = {
         Route("GET", "/version", "The versions of what runs", None, {JSON: "Versions"}),
         Route("GET", "/openapi.json", "This document", None, {JSON: ""}),
     ),
+    "Page": (
+        Route("GET", "/", "A small chat client", None, {PAGE: ""}),
+        Route("GET", "/ui/{name}", "One of its files", None,
+              dict.fromkeys((PAGE, "text/javascript", "text/css", "image/svg+xml"), "")),
+    ),
 }  # fmt: skip
 
 
@@ -176,16 +184,16 @@ def _operation(row: Route, tag: str) -> dict[str, Any]:
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
         for name in row.query
     ]
-    if "{id}" in row.path:
-        parameters.append(
-            {
-                "name": "id",
-                "in": "path",
-                "required": True,
-                "description": "there may be slashes in it",
-                "schema": {"type": "string", "minLength": 1},
-            }
-        )
+    parameters += [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": PLACES[name],
+            "schema": {"type": "string", "minLength": 1},
+        }
+        for name in re.findall(r"{(\w+)}", row.path)
+    ]
     if parameters:
         operation["parameters"] = parameters
     if row.takes is not None:
