@@ -345,3 +345,15 @@ def test_the_command_line_takes_a_schema_or_a_grammar(tiny, tmp_path):
     assert both.exit_code == 2
     schema.write_text("{")
     assert isinstance(run("--json-schema", str(schema)).exception, BadRequest)
+
+
+def test_what_was_compiled_is_forgotten_with_the_model():
+    import gc
+    import weakref
+
+    tok = Thinker.tokenizer()
+    constraint.compile("regex", "x", tok)
+    gone = weakref.ref(tok)
+    del tok
+    gc.collect()
+    assert gone() is None

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,10 +34,11 @@ __all__ = ["KINDS", "Constraint", "compile", "of", "prepare", "tool_call_constra
 
 KINDS = ("json_schema", "json_object", "regex", "lark", "gbnf")
 LONGEST = 1 << 20  # characters of a grammar
-_KEPT = 64  # compiled grammars, over all models
+_KEPT = 64  # compiled grammars of a model
 _LINES = 2  # line breaks that may stand between a thought and what follows
 
-_compiled: OrderedDict[tuple[int, str], tuple[Tokenizer, Any]] = OrderedDict()
+# Forgotten with the model.
+_compiled: WeakKeyDictionary[Tokenizer, OrderedDict[str, Any]] = WeakKeyDictionary()
 _lock = Lock()
 _threads: ThreadPoolExecutor | None = None
 
@@ -376,11 +378,11 @@ def _matcher(
     grammar: str, tokenizer: Tokenizer, field: str, schema: Any = None, where: str = ""
 ) -> Any:
     """What follows the grammar, at its beginning; compiled once while it is in use."""
-    key = (id(tokenizer), grammar)
     with _lock:
-        if key in _compiled:
-            _compiled.move_to_end(key)
-            return _compiled[key][1]
+        known = _compiled.setdefault(tokenizer, OrderedDict())
+        if grammar in known:
+            known.move_to_end(grammar)
+            return known[grammar]
     tokens = prepare(tokenizer).result()
     matcher = library().LLMatcher(tokens, grammar, log_level=0)
     if matcher.is_error():
@@ -391,9 +393,9 @@ def _matcher(
             f"{where or field} cannot be compiled: {plain(matcher.get_error())}", field
         )
     with _lock:
-        _compiled[key] = tokenizer, matcher
-        while len(_compiled) > _KEPT:
-            _compiled.popitem(last=False)
+        known[grammar] = matcher
+        while len(known) > _KEPT:
+            known.popitem(last=False)
     return matcher
 
 

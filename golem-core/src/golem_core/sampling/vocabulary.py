@@ -76,6 +76,9 @@ def _make(tokenizer: Tokenizer, future: Future[Any]) -> None:
         guidance = library()
         tokens = _Tokens(tokenizer)
         ends = sorted(tokenizer.end_ids) or [tokens.eos_token_id]
-        future.set_result(guidance.LLTokenizer(guidance.TokenizerWrapper(tokens), eos_token=ends))
+        wrapper = guidance.TokenizerWrapper(tokens)
+        made = guidance.LLTokenizer(wrapper, eos_token=ends)
+        wrapper.tokens = tokens.tokens = []  # it has its own
+        future.set_result(made)
     except BaseException as error:
         future.set_exception(error)
