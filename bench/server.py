@@ -83,7 +83,9 @@ async def clients(url: str, count: int, salt: int) -> Seen:
     """So many clients at once, and one that only asks for the server's health."""
     seen = Seen()
     timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+    # A connection for each request: llama-server closes those that it kept as it likes.
+    connector = aiohttp.TCPConnector(force_close=True, limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
 
         async def client(number: int) -> None:
             for turn in range(ASKS):
