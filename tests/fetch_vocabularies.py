@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from golem_core import hub
+from golem_core.settings import cache_folder
 
 VERSION = "0.3.36"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
@@ -60,7 +60,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def main() -> int:
     """Fetches what is not there; a failure is told, and what needs the files skips."""
-    folder = hub.folder() / "test-vocabularies" / VERSION
+    folder = cache_folder() / "test-vocabularies" / VERSION
     done = folder / "complete"
     if not done.exists():
         with tempfile.TemporaryDirectory() as temporary:

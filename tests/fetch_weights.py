@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golem_core import hub
+from golem_core.settings import cache_folder
 from golem_core.errors import GolemError
 
 
@@ -63,7 +64,7 @@ def _say(line: str) -> None:
 
 def main(names: list[str]) -> int:
     """Fetches the named models; a failure is told and does not end the rest."""
-    folder = hub.folder() / "test-weights"
+    folder = cache_folder() / "test-weights"
     folder.mkdir(parents=True, exist_ok=True)
     for name in names or MODELS:
         if name not in MODELS:
