@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from golem_core import hub
-from golem_core.settings import cache_folder
 from golem_core.errors import GolemError
+from golem_core.settings import cache_folder
 
 
 class Model(NamedTuple):
