@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -215,21 +216,30 @@ def long_runs() -> list[tuple[str, dict[str, int]]]:
     ]
 
 
+def quickest(read: Callable[[], list[int]]) -> tuple[list[int], float]:
+    """The ids, and the least of three times: a machine in use makes any one of them longer."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()  # a long text is merged in a thread of the package's own
+        ids = read()
+        times.append(time.process_time() - start)
+        if times[-1] < 0.5:
+            break
+    return ids, min(times)
+
+
 @pytest.mark.parametrize("name", [GEMMA, QWEN, "gemma-4"])
 def test_long_runs_take_linear_time(name: str) -> None:
     tokenizer = tokenizer_of(vocabulary(name) if name == "gemma-4" else real(name))
     for text, counts in long_runs():
-        start = time.process_time()  # a long text is merged in a thread of the package's own
-        ids = tokenizer.encode(text)
-        seconds = time.process_time() - start
+        ids, seconds = quickest(lambda text=text: tokenizer.encode(text))
         assert seconds < 0.5, (text[:20], seconds)
         same = GEMMA if name == "gemma-4" else name
         if same in counts:
             assert len(ids) == counts[same], text[:20]
         assert tokenizer.decode(ids) == text
-        start = time.process_time()
-        tokenizer.encode(text, special=True)
-        assert time.process_time() - start < 0.5, text[:20]
+        _, seconds = quickest(lambda text=text: tokenizer.encode(text, special=True))
+        assert seconds < 0.5, (text[:20], seconds)
 
 
 @pytest.mark.parametrize(
