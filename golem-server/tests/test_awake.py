@@ -1,4 +1,9 @@
-"""The event loop stays awake: health is answered at once, whatever the models are doing."""
+"""The event loop stays awake: health is answered at once, whatever the models are doing.
+
+What is held is that nobody waits for the work itself: on a machine that does nothing else an answer
+comes within SOON, which `bench/server.py` prints; here others may be at work on the same cores, and
+so a quarter of the work's own time is allowed, which anything that blocks the loop would exceed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ import pytest
 from golem_server.serving import SWITCH
 
 SOON = 0.050  # seconds
+PART = 0.25  # of the time that the work takes
 TRIES = 3  # the machine may be busy with something else
 
 
@@ -79,10 +85,12 @@ async def test_health_while(serve: Any, long_model: Path, name: str) -> None:
                 async with client.post(server.url + path, data=data) as answer:
                     return await answer.read()
 
-            measured.append(await slowest_health(server.url, asyncio.create_task(work())))
-            if measured[-1] < SOON:
+            begun = time.perf_counter()
+            slowest = await slowest_health(server.url, asyncio.create_task(work()))
+            measured.append((slowest, time.perf_counter() - begun))
+            if slowest < max(SOON, PART * measured[-1][1]):
                 return
-    pytest.fail(f"/health took {measured} seconds")
+    pytest.fail(f"/health took so many seconds, the work so many: {measured}")
 
 
 async def test_a_short_prompt_does_not_wait_for_a_long_one(serve: Any, long_model: Path) -> None:
