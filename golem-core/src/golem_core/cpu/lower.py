@@ -151,9 +151,7 @@ def lower(
         if name not in named:
             raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "keep")
     workers = threads if threads is not None else choose().count
-    return _Lowering(
-        prune(graph, kept), width, outputs, tuple(pages), states, workers, kv, kept
-    ).program()
+    return _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, kept).program()
 
 
 class _Lowering:
@@ -170,8 +168,8 @@ class _Lowering:
         kv: str,
         kept: tuple[str, ...],
     ) -> None:
-        assert graph.result is not None
-        self.graph, self.kept, self.kv = graph, kept, kv
+        self.graph = graph = prune(graph, kept)
+        self.kept, self.kv = kept, kv
         self.width, self.outputs, self.pages, self.slots = width, outputs, pages, states
         self.views = storage(graph)
         self.stages = fuse(graph, CODED, kept)
@@ -184,13 +182,9 @@ class _Lowering:
 
     def program(self) -> CpuProgram:
         self.pack_weights()
-        matrices = self.matrices()
-        self.arena = Arena(
-            self.graph, self.stages, self.views, self.width, self.outputs, self.kept, CODED
-        )
-        tiled = max((w.shape[-1] for w in matrices), default=0)
+        self.arena = self.lay_values()
         self.tape.reserve_arena(
-            self.arena.nbytes, self.arena.scratch, 16 * tiled, scan_scratch(self.graph)
+            self.arena.nbytes, self.arena.scratch, self.product_scratch(), scan_scratch(self.graph)
         )
         for cache in self.graph.caches:
             self.tape.add_cache(cache.group, cache.heads, cache.dim, cache.window, self.kv)
@@ -205,6 +199,16 @@ class _Lowering:
         return CpuProgram(
             self.tape, self.graph, self.page_groups(), states, self.arena, self.written
         )
+
+    def lay_values(self) -> Arena:
+        """Where the values lie."""
+        return Arena(
+            self.graph, self.stages, self.views, self.width, self.outputs, self.kept, CODED
+        )
+
+    def product_scratch(self) -> int:
+        """Floats that a product of a dequantised panel keeps by a worker."""
+        return 16 * max((weight.shape[-1] for weight in self.matrices()), default=0)
 
     def write(self, stages: list[Stage]) -> None:
         """One pass of the tape."""

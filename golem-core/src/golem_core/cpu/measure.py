@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golem_core.cpu.arena import Arena
-from golem_core.cpu.lower import CODED, _Lowering, scan_scratch
+from golem_core.cpu.lower import _Lowering, scan_scratch
 from golem_core.graph.graph import Graph
 
 
@@ -31,13 +30,14 @@ def measure(
         moved = {weight.name for weight, _, _ in where}
         matrices = lowering.matrices()
         mapped = sum(w.stored.nbytes for w in matrices if w.name not in moved)
-        arena = Arena(graph, lowering.stages, lowering.views, width, outputs, (), CODED)
-        widest = max((weight.shape[-1] for weight in matrices), default=0)
-        own = max(arena.scratch, 4 * 16 * widest, 4 * scan_scratch(graph))
+        arena = lowering.lay_values()
+        own = max(arena.scratch, 4 * lowering.product_scratch(), 4 * scan_scratch(lowering.graph))
         return {
             "weights": packed + mapped,
             "pages": sum(group.pages * group.bytes_per_page for group in lowering.page_groups()),
-            "states": states * 4 * sum(lowering.state_size(state) for state in graph.states),
+            "states": states
+            * 4
+            * sum(lowering.state_size(state) for state in lowering.graph.states),
             "passes": arena.nbytes + workers * own,
         }
     finally:
