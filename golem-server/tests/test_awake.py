@@ -56,6 +56,7 @@ WORK = {
         "/v1/completions",
         {"prompt": "a", "n": 8, "max_tokens": 400, "ignore_eos": True, "stream": True},
     ),
+    "detokenise": ("/detokenize", {"tokens": [65 + i % 26 for i in range(100_000)]}),
     "pieces": ("/tokenize", {"content": TEXT * 1000, "with_pieces": True}),
 }  # fmt: skip
 
