@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import ParamSpec, TypeVar
 
 from golem_core import LanguageModel, hub
 from golem_core.errors import BadRequest, NotFound
+from golem_core.sampling import vocabulary
 from golem_server.errors import ApiError
 from golem_server.metrics import Metrics, Watch
 from golem_server.room import Room
@@ -246,6 +247,7 @@ class Models:
                 raise self._room.refusal(plan, bool(self._served))
             await self._unload(min(idle, key=lambda served: served.used))
         model = await loop.run_in_executor(self._loader, self._room.load, plan, self.settings)
+        await loop.run_in_executor(self._loader, _ready_for_forms, model)
         served = Served(offer, model, self.settings, self.metrics, self._threads)
         self._room.take(served, plan, model)
         self._served[offer.id] = served
@@ -309,6 +311,15 @@ async def _aside(function: Callable[[], T]) -> T:
 
     threading.Thread(target=work, name="golem-fetch", daemon=True).start()
     return await result
+
+
+def _ready_for_forms(model: LanguageModel) -> None:
+    """Makes the vocabulary ready for constraints now rather than in somebody's answer.
+
+    llguidance keeps the interpreter to itself for as long as it takes: 1.5 seconds for 262,144
+    tokens. What goes wrong is said to whoever asks for a form.
+    """
+    wait([vocabulary.prepare(model.tokenizer)])
 
 
 def _log_failure(done: asyncio.Task[Served]) -> None:
