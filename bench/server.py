@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import socket
@@ -130,6 +131,20 @@ def command(side: str, args: argparse.Namespace, file: Path, port: int, most: in
     ]
 
 
+async def ready(url: str, server: subprocess.Popen[bytes]) -> None:
+    """Waits until a server answers that it is well; exits where it does not come to that."""
+    end = time.monotonic() + START
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(f"{url}/health") as response:
+                    if response.status == 200:
+                        return
+            if server.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"a server does not start: {server.args!r}")
+            await asyncio.sleep(0.1)
+
+
 async def run(side: str, args: argparse.Namespace, file: Path, salt: int) -> dict[int, Seen]:
     """One server's life: started, asked by each number of clients, ended."""
     port, most = free_port(), max(args.clients)
@@ -138,18 +153,7 @@ async def run(side: str, args: argparse.Namespace, file: Path, salt: int) -> dic
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        end = time.monotonic() + START
-        async with aiohttp.ClientSession() as session:
-            while True:
-                try:
-                    async with session.get(f"{url}/health") as response:
-                        if response.status == 200:
-                            break
-                except aiohttp.ClientError:
-                    pass
-                if server.poll() is not None or time.monotonic() > end:
-                    raise SystemExit(f"server: {side} does not start on {file}")
-                await asyncio.sleep(0.1)
+        await ready(url, server)
         return {
             count: await clients(url, count, salt + 10_000_000 * count) for count in args.clients
         }

@@ -16,11 +16,12 @@ import json
 import random
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import aiohttp
-from bench.server import free_port, prompt
+from bench.server import free_port, prompt, ready
 
 REQUESTS, TOKENS = 24, 32
 
@@ -120,8 +121,8 @@ async def soak(args: argparse.Namespace, url: str, process: int) -> None:
         await asyncio.gather(*(client(salt) for salt in range(args.clients)))
         sizes = await watching
         await asyncio.sleep(1)
-        for name in ("golem:num_requests_running", "golem:num_requests_waiting"):
-            assert await metric(session, url, name) == 0, name
+        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+            assert await metric(session, url, f"golem:{name}") == 0, name
         async with session.get(f"{url}/slots") as response:
             print(json.dumps(await response.json()))
         assert sizes[-1] <= 1.05 * sizes[1], "the server's memory grew"
@@ -138,16 +139,11 @@ def main() -> None:
     args = parser.parse_args()
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = ["golem", "serve", str(args.file), "--port", str(port), "--context", "512"]
-    server = subprocess.Popen([*command, "--threads", str(args.threads)], stderr=subprocess.DEVNULL)
+    command = [str(Path(sys.executable).with_name("golem")), "serve", str(args.file)]
+    command += ["--port", str(port), "--context", "512", "--threads", str(args.threads)]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
-            time.sleep(0.1)
-            if (
-                subprocess.run(["curl", "-sf", f"{url}/health"], capture_output=True).returncode
-                == 0
-            ):
-                break
+        asyncio.run(ready(url, server))
         asyncio.run(soak(args, url, server.pid))
     finally:
         server.terminate()

@@ -1,10 +1,12 @@
 """Where the time of a pass goes, by kind of stage.
 
     python -m bench.stages FILE [--columns 1 256] [--threads 1] [--passes 5] [--by kind|name]
+                           [--depth 64]
 
 For each width of a pass the milliseconds of each kind of stage, as the median over passes of the
 time from its first worker's begin to its last one's end, and its share of all of them. `--by name`
-sums over layers by what is computed. Nothing else may run.
+sums over layers by what is computed. The columns stand behind `--depth` others, which are read
+first. Nothing else may run.
 """
 
 from __future__ import annotations
@@ -23,18 +25,23 @@ from golem_core.model import Generator, Options
 from golem_core.weights import open_weights
 
 
-def measure(file: Path, columns: int, threads: int, passes: int) -> tuple[list[str], np.ndarray]:
-    """The stages' names and median seconds, for passes of so many columns behind 64 others."""
+READ = 256  # columns of the passes that read what stands before
+
+
+def measure(
+    file: Path, columns: int, threads: int, passes: int, depth: int
+) -> tuple[list[str], np.ndarray]:
+    """The stages' names and median seconds, for passes of so many columns behind `depth` others."""
     with open_weights(file) as weights:
         model = plugins.find(weights.architecture).open(weights, Options())
         assert isinstance(model, Generator)
         graph = Graph(weights, drafts=False)
         graph.result = model.forward(graph)
-        pages = -(-(columns + 2 * PAGE) // PAGE)
+        pages = -(-(columns + depth) // PAGE)
         program = lower(
             graph,
             device="cpu",
-            width=max(columns, 2 * PAGE),
+            width=max(columns, min(READ, depth)),
             outputs=1,
             pages=(pages,) * len(graph.windows),
             states=1,
@@ -58,13 +65,14 @@ def measure(file: Path, columns: int, threads: int, passes: int) -> tuple[list[s
                 keeps,
             )
 
-        program.run(batch(0, 2 * PAGE))
+        for start in range(0, depth, READ):
+            program.run(batch(start, min(READ, depth - start)))
         times = program.tape.time_stages()
-        program.run(batch(2 * PAGE, columns))
+        program.run(batch(depth, columns))
         seen = []
         for _ in range(passes):
             times[:] = 0.0
-            program.run(batch(2 * PAGE, columns))
+            program.run(batch(depth, columns))
             begun = np.where(times[..., 0] > 0, times[..., 0], np.inf).min(axis=1)
             spent = times[..., 1].max(axis=1) - begun
             seen.append(np.where(np.isfinite(spent), spent, 0.0))
@@ -82,16 +90,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--by", choices=("kind", "name"), default="kind")
+    parser.add_argument("--depth", type=int, default=2 * PAGE, metavar="TOKENS")
     args = parser.parse_args()
     for columns in args.columns:
-        names, spent = measure(args.file, columns, args.threads, args.passes)
+        names, spent = measure(args.file, columns, args.threads, args.passes, args.depth)
         sums: dict[str, float] = defaultdict(float)
         for name, seconds in zip(names, spent, strict=True):
             kind, _, what = name.partition(" ")
             what = re.sub(r"^blk\.\d+\.", "", what)
             sums[kind if args.by == "kind" else f"{kind} {what}"] += 1e3 * float(seconds)
         whole = sum(sums.values())
-        print(f"{args.file.name}, {columns} columns, {args.threads} threads: {whole:.2f} ms")
+        print(
+            f"{args.file.name}, {columns} columns behind {args.depth}, {args.threads} threads: "
+            f"{whole:.2f} ms"
+        )
         for kind, milliseconds in sorted(sums.items(), key=lambda item: -item[1]):
             print(f"  {kind:32} {milliseconds:9.3f} ms {milliseconds / whole:7.1%}")
 
