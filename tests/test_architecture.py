@@ -17,7 +17,7 @@ LINES = [
     {"errors"},
     {"threads", "weights", "settings"},
     {"graph", "text"},
-    {"sampling"},
+    {"sampling", "speech"},
     {"reference", "cpu", "vulkan", "memory", "model"},
     {"plugins"},
     {"engine", "trace", "hub", "hub_fetch"},

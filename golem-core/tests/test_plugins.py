@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from importlib.metadata import distributions
 
+import numpy as np
 import pytest
 
 from golem_core import plugins
-from golem_core.errors import PluginConflict, UnknownArchitecture, Unsupported
+from golem_core.errors import BadWeights, PluginConflict, UnknownArchitecture, Unsupported
 from golem_core.model import Generator, Options
 from golem_core.testing import VOCAB, decoder
 from golem_core.weights import Keys, open_weights
@@ -43,14 +44,16 @@ def install(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     modules = set(sys.modules)
 
-    def put(distribution, points, version="1.0", **sources):
+    def put(distribution, points, version="1.0", tensors=None, **sources):
         info = tmp_path / f"{distribution.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         )
         lines = [f"{name} = {target}" for name, target in points.items()]
-        (info / "entry_points.txt").write_text("\n".join(["[golem.models]", *lines, ""]))
+        lines = ["[golem.models]", *lines, "[golem.tensors]"]
+        lines += [f"{name} = {target}" for name, target in (tensors or {}).items()]
+        (info / "entry_points.txt").write_text("\n".join([*lines, ""]))
         for module, source in sources.items():
             (tmp_path / f"{module}.py").write_text(source)
 
@@ -166,3 +169,19 @@ def test_checked_reads_every_tensor(tmp_path):
         ),
     ):
         Embeds.open(weights, Options())
+
+
+def test_a_file_that_declares_nothing_is_known_by_a_tensor(install, tmp_path):
+    points = {"good": "plug_good:Good", "other": "plug_good:Other"}
+    install("golem-good", points, tensors={"a.first": "plug_good:Good"}, plug_good=GOOD)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    for name, tensor in (("known", "a.first"), ("unknown", "a.second")):
+        safetensors.save_file({tensor: np.ones(2, np.float32)}, tmp_path / f"{name}.safetensors")
+    with open_weights(tmp_path / "known.safetensors") as weights:
+        assert plugins.architecture(weights) == "good"
+        assert plugins.of(weights).__name__ == "Good"
+    with (
+        open_weights(tmp_path / "unknown.safetensors") as weights,
+        pytest.raises(BadWeights, match="model_type is missing"),
+    ):
+        plugins.of(weights)

@@ -19,7 +19,8 @@ from golem_core.errors import (
 )
 
 if TYPE_CHECKING:
-    from golem_core.api import Answer, Completion, LanguageModel, load
+    from golem_core.api import Answer, Completion, LanguageModel, load, load_speaker
+    from golem_core.speech import Delivery, Speaking, Speech, Voice
     from golem_core.text import Call, CallBegun, CallBroken, CallDone, Content, Thought
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Completion",
     "Content",
     "ContextFull",
+    "Delivery",
     "DeviceError",
     "GolemError",
     "LanguageModel",
@@ -40,13 +42,18 @@ __all__ = [
     "NotFound",
     "PassFailed",
     "PluginConflict",
+    "Speaking",
+    "Speech",
     "Thought",
     "UnknownArchitecture",
     "Unsupported",
+    "Voice",
     "load",
+    "load_speaker",
 ]
 
-_API = ("Answer", "Completion", "LanguageModel", "load")
+_API = ("Answer", "Completion", "LanguageModel", "load", "load_speaker")
+_SPEECH = ("Delivery", "Speaking", "Speech", "Voice")
 _TEXT = ("Call", "CallBegun", "CallBroken", "CallDone", "Content", "Thought")
 
 if not TYPE_CHECKING:  # a checker would take every unknown name for one that is found here
@@ -57,6 +64,10 @@ if not TYPE_CHECKING:  # a checker would take every unknown name for one that is
             from golem_core import api
 
             return getattr(api, name)
+        if name in _SPEECH:
+            from golem_core import speech
+
+            return getattr(speech, name)
         if name in _TEXT:
             from golem_core import text
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from golem_core.engine import Engine, Stream, Timings
     from golem_core.model import Generator
+    from golem_core.speech import Speaking
     from golem_core.text import (
         AnswerReader,
         Call,
@@ -37,7 +38,15 @@ if TYPE_CHECKING:
     )
     from golem_core.weights import Weights
 
-__all__ = ["Answer", "Completion", "GenerateOptions", "LanguageModel", "Message", "load"]
+__all__ = [
+    "Answer",
+    "Completion",
+    "GenerateOptions",
+    "LanguageModel",
+    "Message",
+    "load",
+    "load_speaker",
+]
 
 Message = Mapping[str, Any]
 """One turn: ``{"role": "user", "content": "…"}``; roles are system, user, assistant and tool."""
@@ -425,6 +434,50 @@ def load(
         raise
 
 
+def load_speaker(
+    reference: str | Path,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    sequences: int = 8,
+    weights: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Speaking:
+    """Loads a model that speaks.
+
+    reference  as of `golem_core.load`
+    device     ``cpu`` or ``reference``
+    threads    workers of the processor; None: the cores that the process may use
+    sequences  lines that may be drawn in one pass
+    weights    how matrices are kept: None as published, or a format that the model offers, ``Q8_0``
+    say        told what is resolved and fetched, a line at a time
+
+    Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory` and
+    `BadRequest`, all of them `GolemError`.
+    """
+    from golem_core import hub, plugins
+    from golem_core.model import Options, Speaker
+    from golem_core.threads import choose
+    from golem_core.weights import open_weights
+
+    workers = choose(threads).count
+    opened = open_weights(hub.resolve(str(reference), say=say))
+    try:
+        kind = plugins.of(opened)
+        if not issubclass(kind, Speaker):
+            raise Unsupported(
+                f"{opened.path} is run by {kind.__module__}.{kind.__qualname__}, which does not "
+                "speak"
+            )
+        model = kind.open(opened, Options())
+        return model.speaking(
+            opened, device=device, threads=workers, sequences=sequences, kept=weights
+        )
+    except BaseException:
+        opened.close()
+        raise
+
+
 def open_generator(weights: Weights) -> Generator:
     """The model of a file, by the plugin that claims its architecture; nothing is computed.
 
@@ -434,10 +487,11 @@ def open_generator(weights: Weights) -> Generator:
     from golem_core import plugins
     from golem_core.model import Generator, Options
 
-    kind = plugins.find(weights.architecture)
+    architecture = plugins.architecture(weights)
+    kind = plugins.find(architecture)
     if not issubclass(kind, Generator):
         raise Unsupported(
-            f"{weights.architecture!r} is run by {kind.__module__}.{kind.__qualname__}, which "
+            f"{architecture!r} is run by {kind.__module__}.{kind.__qualname__}, which "
             f"writes no text ({weights.path})"
         )
     return kind.open(weights, Options())

@@ -48,10 +48,11 @@ def check(path: Path, sha256: str | None) -> Found:
 
     Raises `BadWeights`. The sum of a file is computed only when there is one to compare.
     """
+    from golem_core import plugins
     from golem_core.weights import open_weights
 
     with open_weights(path) as weights:
-        architecture = weights.architecture
+        architecture = plugins.architecture(weights)
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     found = None
     if sha256 is not None:

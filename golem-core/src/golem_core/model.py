@@ -1,8 +1,9 @@
 """What a plugin's class is: the contract between core and an architecture.
 
-A class derives from what it can do (`Generator` writes text). It is made by `open`, which reads the
-geometry from the file and refuses what it does not run; its `forward` records the pass over a
-`Graph`. Nothing in it computes, and nothing in it knows a backend.
+A class derives from what it can do (`Generator` writes text, `Speaker` speaks it). It is made by
+`open`, which reads the geometry from the file and refuses what it does not run; a generator's
+`forward` records the pass over a `Graph`. Nothing in it computes, and nothing in it knows a
+backend.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from golem_core.graph.graph import Graph, Tensor, Weight
 from golem_core.weights import Weights
 
 if TYPE_CHECKING:
+    from golem_core.speech import Speaking
     from golem_core.text import ChatFormat, Template, Tokenizer
 
 G = TypeVar("G", bound="Generator")
@@ -114,3 +116,35 @@ class Generator(Model):
                     f"so it does not run this file ({weights.path})"
                 )
         return self
+
+
+class Speaker(Model):
+    """A model that makes sound of text.
+
+    `sample_rate` is how many samples a second has; `frame_rate` how many frames, what one pass
+    makes.
+    """
+
+    sample_rate: int
+    frame_rate: float
+
+    @classmethod
+    @abstractmethod
+    def open(cls, weights: Weights, options: Options) -> Speaker:
+        """As `Model.open`."""
+
+    @abstractmethod
+    def speaking(
+        self,
+        weights: Weights,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        sequences: int = 8,
+        kept: str | None = None,
+    ) -> Speaking:
+        """Compiles the programs and gives who speaks with them, and closes `weights` at its end.
+
+        `sequences` lines at most are drawn in one pass; `kept` is the format that matrices are
+        kept in, None as they are in the file. Raises `Unsupported` and `NoMemory`.
+        """

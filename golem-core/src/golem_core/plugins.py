@@ -4,6 +4,9 @@ A distribution claims architectures through the entry point group ``golem.models
 a file declares itself to be, the value a class of `golem_core.model`. Nothing of a plugin is
 imported until a file asks for it. GOLEM_PLUGINS, a list of distributions by comma, leaves out all
 others; empty leaves out all.
+
+Some files declare nothing. Who runs such a layout claims it through the group ``golem.tensors``:
+there the name is a tensor that only such a file holds, the value the same class.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from importlib.metadata import EntryPoint, entry_points
 
 from golem_core.errors import PluginConflict, UnknownArchitecture
 from golem_core.model import Model
+from golem_core.weights import Weights
 
 GROUP = "golem.models"
+TENSORS = "golem.tensors"
 VARIABLE = "GOLEM_PLUGINS"
 
 
@@ -49,6 +54,24 @@ def find(architecture: str) -> type[Model]:
     return _load(claims[0])
 
 
+def architecture(weights: Weights) -> str:
+    """What an opened file is: what it declares, else by a tensor that somebody knows it by.
+
+    Raises `BadWeights` for a file that declares nothing and that nobody knows.
+    """
+    if not weights.declares:
+        known = {point.value for point in _claims(TENSORS) if point.name in weights.tensors}
+        for point in _claims():
+            if point.value in known:
+                return point.name
+    return weights.architecture
+
+
+def of(weights: Weights) -> type[Model]:
+    """The class that runs an opened file. Raises as `find` and `architecture`."""
+    return find(architecture(weights))
+
+
 def installed() -> list[PluginInfo]:
     """Every claim of every plugin, by name; imports them all, and says of each what fails."""
     claims = _claims()
@@ -67,9 +90,9 @@ def installed() -> list[PluginInfo]:
     return found
 
 
-def _claims() -> list[EntryPoint]:
+def _claims(group: str = GROUP) -> list[EntryPoint]:
     """The entry points that GOLEM_PLUGINS leaves, by name and distribution."""
-    points = entry_points(group=GROUP)
+    points = entry_points(group=group)
     allowed = os.environ.get(VARIABLE)
     if allowed is not None:
         names = {_normal(name) for name in allowed.split(",")}

@@ -55,7 +55,9 @@ def command(model: str, everything: bool, as_json: bool) -> None:
 
 def describe(weights: Weights) -> dict[str, Any]:
     """All that is known of a file without computing with it."""
-    architecture = weights.architecture
+    from golem_core import plugins
+
+    architecture = plugins.architecture(weights)
     formats: dict[str, dict[str, int]] = {}
     for tensor in weights.tensors.values():
         row = formats.setdefault(tensor.format.name, {"tensors": 0, "bytes": 0})

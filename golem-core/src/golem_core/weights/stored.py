@@ -105,12 +105,22 @@ class Weights:
     files: tuple[MappedFile, ...] = field(repr=False)
 
     @property
+    def declares(self) -> bool:
+        """Whether the file says what it is: whether `architecture` is there."""
+        value = self.metadata.get(self._declared_by)
+        return isinstance(value, str) and bool(value)
+
+    @property
+    def _declared_by(self) -> str:
+        return "general.architecture" if self.container == "gguf" else "model_type"
+
+    @property
     def architecture(self) -> str:
         """What the file declares itself to be: general.architecture, or config.json's model_type.
 
         Raises BadWeights if it declares nothing.
         """
-        key = "general.architecture" if self.container == "gguf" else "model_type"
+        key = self._declared_by
         value = self.metadata.get(key)
         if not isinstance(value, str) or not value:
             where = self.path.name if self.container == "gguf" else "config.json beside it"
