@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from golem_core.graph.graph import READING, Graph, Op, Tensor, Weight
 
@@ -105,6 +106,7 @@ class AttendStage:
 
 Stage = RowStage | ProductStage | ExpertStage | ScanStage | AttendStage
 
+ROWS = "rows"  # the kind of all that is done row by row
 SCANS = ("conv", "delta", "previous")
 ALONE = (
     "linear",
@@ -155,49 +157,72 @@ def fuse(
 
 
 class _Scheduler:
-    """Takes operations as they become ready: rows first, then products, then all others."""
+    """Takes operations as they become ready: rows first, then products, then all others.
+
+    An operation waits for its inputs, and an attention for the stores before it, of the same
+    cache, whose keys it reads.
+    """
 
     def __init__(
         self, graph: Graph, coded: frozenset[str], keep: frozenset[str], part: str
     ) -> None:
         self.graph, self.coded, self.keep = graph, coded, keep
         self.views = storage(graph)
-        self.waiting = graph.part(part)
-        self.done: set[Tensor] = set()
-        self.stored: set[Op] = set()
+        ops = graph.part(part)
+        self.place = {op: i for i, op in enumerate(ops)}  # of those that are still to be taken
         self.quantised: set[View] = set()
         self.sorted: Tensor | None = None  # the routing that rows were last sorted by
         self.made: list[Stage] = []
         self.readers: dict[Tensor, list[Op]] = {}
-        for op in self.waiting:
+        self.done: set[Tensor] = set()
+        self.missing: dict[Op, int] = {}
+        self.after_store: dict[Op, list[Op]] = {}
+        self.ready: dict[str, list[tuple[int, Op]]] = {kind: [] for kind in (ROWS, *ALONE)}
+        last: dict[int, Op] = {}
+        for op in ops:
             for tensor in op.inputs:
                 self.readers.setdefault(tensor, []).append(op)
-        # An attention reads what the stores before it, of the same cache, have written.
-        last: dict[int, Op] = {}
-        self.needs_store: dict[Op, Op] = {}
-        for op in self.waiting:
+            self.missing[op] = len(op.inputs)
             if op.kind == "store":
                 last[op.attributes["cache"].index] = op
             elif op.kind == "attend" and op.attributes["cache"].index in last:
-                self.needs_store[op] = last[op.attributes["cache"].index]
+                store = last[op.attributes["cache"].index]
+                self.after_store.setdefault(store, []).append(op)
+                self.missing[op] += 1
+            if not self.missing[op]:
+                self.is_ready(op)
 
     def stages(self) -> list[Stage]:
-        while self.waiting:
+        while self.place:
             took = self.take_rows() or self.take_products() or self.take_experts()
             if not (took or self.take_scan() or self.take_attend()):
-                raise ValueError(f"{self.waiting[0].name} waits for what nothing computes")
+                raise ValueError(f"{next(iter(self.place)).name} waits for what nothing computes")
         return self.made
 
-    def ready(self, op: Op) -> bool:
-        store = self.needs_store.get(op)
-        return all(t in self.done for t in op.inputs) and (store is None or store in self.stored)
+    def is_ready(self, op: Op) -> None:
+        kind = op.kind if op.kind in ALONE else ROWS
+        heappush(self.ready[kind], (self.place[op], op))
+
+    def first(self, kind: str) -> Op | None:
+        """The first operation of the record, of those of a kind, that can be taken now."""
+        heap = self.ready[kind]
+        while heap:
+            op = heap[0][1]
+            if op in self.place:
+                return op
+            heappop(heap)
+        return None
 
     def finish(self, op: Op) -> None:
-        self.waiting.remove(op)
+        del self.place[op]
+        waiting = self.after_store.get(op, [])
         if op.output is not None:
             self.done.add(op.output)
-        elif op.kind == "store":
-            self.stored.add(op)
+            waiting = [*waiting, *self.readers.get(op.output, [])]
+        for other in waiting:
+            self.missing[other] -= 1
+            if not self.missing[other] and other in self.place:
+                self.is_ready(other)
 
     def row_stage(self, rows: str, fresh: bool = False) -> RowStage:
         """The last stage if it is one of such rows, else a new one."""
@@ -209,43 +234,40 @@ class _Scheduler:
 
     def take_rows(self) -> bool:
         took = False
-        again = True
-        while again:
-            again = False
-            for op in [o for o in self.waiting if o.kind not in ALONE]:
-                if not self.ready(op):
-                    continue
-                if not is_view(op):
-                    symbol = (op.output or op.inputs[0]).rows
-                    # A pick reads rows that other workers wrote: it begins a stage.
-                    self.row_stage(symbol, fresh=op.kind == "pick").ops.append(op)
-                self.finish(op)
-                took = again = True
-                if op.kind == "pick":
-                    break
+        while (op := self.first(ROWS)) is not None:
+            if not is_view(op):
+                symbol = (op.output or op.inputs[0]).rows
+                # A pick reads rows that other workers wrote: it begins a stage.
+                self.row_stage(symbol, fresh=op.kind == "pick").ops.append(op)
+            self.finish(op)
+            took = True
         return took
 
+    def alike(self, op: Op) -> list[Op]:
+        """The operations of its kind, still to be taken, that read what `op` reads."""
+        readers = dict.fromkeys(self.readers[op.inputs[0]])
+        same = op.inputs if op.kind == "linear_experts" else op.inputs[:1]
+        return [
+            other
+            for other in readers
+            if other in self.place and other.kind == op.kind and other.inputs[: len(same)] == same
+        ]
+
     def take_products(self) -> bool:
-        first = next((o for o in self.waiting if o.kind == "linear" and self.ready(o)), None)
-        if first is None:
+        op = self.first("linear")
+        if op is None:
             return False
-        x = first.inputs[0]
-        linears = [o for o in self.waiting if o.kind == "linear" and o.inputs[0] is x]
+        x, linears = op.inputs[0], self.alike(op)
         self.want_codes(x, linears)
         self.made.append(ProductStage(x, self.products(linears)))
         return True
 
     def take_experts(self) -> bool:
-        first = next(
-            (o for o in self.waiting if o.kind == "linear_experts" and self.ready(o)),
-            None,
-        )
-        if first is None:
+        op = self.first("linear_experts")
+        if op is None:
             return False
-        x, routing = first.inputs
-        linears = [
-            o for o in self.waiting if o.kind == "linear_experts" and o.inputs == (x, routing)
-        ]
+        x, routing = op.inputs
+        linears = self.alike(op)
         # What is of each expert by itself is quantised where it is put beside others.
         if len(x.shape) == 1:
             self.want_codes(x, linears)
@@ -317,15 +339,16 @@ class _Scheduler:
         return next((o for o in linears if o.output is tensor), None)
 
     def take_scan(self) -> bool:
-        op = next((o for o in self.waiting if o.kind in SCANS and self.ready(o)), None)
-        if op is None:
+        ready = [op for op in map(self.first, SCANS) if op is not None]
+        if not ready:
             return False
+        op = min(ready, key=self.place.__getitem__)
         self.made.append(ScanStage(op))
         self.finish(op)
         return True
 
     def take_attend(self) -> bool:
-        op = next((o for o in self.waiting if o.kind == "attend" and self.ready(o)), None)
+        op = self.first("attend")
         if op is None:
             return False
         self.made.append(AttendStage(op))

@@ -37,20 +37,19 @@ class ByteLevel:
         row = pretokenizers.find(vocabulary.pre or "default")
         self.adds_bos = row.adds_bos
         self._composes = row.composes
-        merges = []
-        for i, merge in enumerate(string_array(metadata, "tokenizer.ggml.merges")):
-            # The first character may itself be a space in old files.
-            left, space, right = merge[1:].partition(" ")
-            if not space:
-                raise BadWeights(f"merge {i} is {merge!r}; expected two tokens and a space")
-            merges.append((merge[0] + left, right))
+        written = string_array(metadata, "tokenizer.ggml.merges")
+        merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in written)]
+        for i, (left, right) in enumerate(merges):
+            if not left or not right:
+                merges[i] = _spaced(i, written[i])
         # The file's control tokens are left out, so that no text can be merged into one. Not where
         # a merge makes one: Qwen's merges make `</s>`, which by its text ends an answer.
         texts = dict(vocabulary.ids)
-        made = {left + right for left, right in merges}
+        pairs = set(merges)
         for i in (vocabulary.kinds == Kind.CONTROL).nonzero()[0]:
-            if vocabulary.texts[i] not in made:
-                del texts[vocabulary.texts[i]]
+            text = vocabulary.texts[i]
+            if all((text[:at], text[at:]) not in pairs for at in range(1, len(text))):
+                del texts[text]
         try:
             model = models.BPE(vocab=texts, merges=merges, ignore_merges=row.whole_words)
         except Exception as error:  # the package raises plain Exception
@@ -73,3 +72,11 @@ class ByteLevel:
         except KeyError:
             # No byte is written so: the token was added as plain text.
             return text.encode()
+
+
+def _spaced(i: int, merge: str) -> tuple[str, str]:
+    """The two tokens of a merge whose first character may itself be a space, as in old files."""
+    left, space, right = merge[1:].partition(" ")
+    if not space:
+        raise BadWeights(f"merge {i} is {merge!r}; expected two tokens and a space")
+    return merge[0] + left, right
