@@ -74,7 +74,9 @@ def test_a_model_may_say_how_long_it_rests() -> None:
     assert prepare("hi there", TextRules(terminal=False, capitalise=False)) == ("hi there", 5)
 
 
-@pytest.mark.parametrize("text", ["a" * 20_000, "0123456789" * 2_000, "word " * 4_000, "你好" * 9_000])
+@pytest.mark.parametrize(
+    "text", ["a" * 20_000, "0123456789" * 2_000, "word " * 4_000, "你好" * 9_000]
+)
 @pytest.mark.parametrize("name", READERS)
 def test_a_text_with_no_punctuation_is_cut_between_words(name: str, text: str) -> None:
     begun = time.monotonic()
@@ -99,7 +101,8 @@ def test_a_hundred_digits_and_an_emoji_are_spoken() -> None:
     [digits] = lines("1234567890" * 10, READERS["unigram.json"], rules)
     assert digits.text == "1234567890" * 10 + "."
     [smile] = lines("😀", READERS["unigram.json"], rules)
-    assert smile.text == "😀." and len(smile.ids) == 6  # four bytes of it
+    assert smile.text == "😀."
+    assert len(smile.ids) == 6  # four bytes of it
 
 
 def test_what_is_no_text_is_refused() -> None:

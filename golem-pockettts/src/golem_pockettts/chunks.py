@@ -12,6 +12,7 @@ paragraph does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from golem_core.errors import BadRequest
 from golem_core.speech import Line
@@ -88,7 +89,7 @@ def _after(ids: Sequence[int], marks: set[int]) -> list[int]:
 
 def _cut(ids: Sequence[int], places: Sequence[int]) -> list[list[int]]:
     bounds = [0, *places, len(ids)]
-    return [list(ids[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [list(ids[start:end]) for start, end in pairwise(bounds)]
 
 
 def _decimal(ids: Sequence[int], place: int, tokenizer: Tokenizer) -> bool:
@@ -114,6 +115,14 @@ def _between_words(ids: list[int], tokenizer: Tokenizer, most: int) -> Iterator[
         end = min(start + most, len(ids))
         if end < len(ids):
             words = (i for i in range(end, start, -1) if tokenizer.begins(ids[i]))
-            end = next(words, end)
+            end = next(words, None) or _whole(ids, start, end, tokenizer)
         yield ids[start:end]
         start = end
+
+
+def _whole(ids: Sequence[int], start: int, end: int, tokenizer: Tokenizer) -> int:
+    """An end that does not part the bytes of a character that is no piece of its own."""
+    for fewer in range(end, max(start, end - 4), -1):
+        if not tokenizer.decode(ids[start:fewer]).endswith("\ufffd"):
+            return fewer
+    return end

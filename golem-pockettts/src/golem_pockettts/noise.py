@@ -95,7 +95,8 @@ class Noise:
     def _uniform(self, width: int) -> Numbers:
         """Of [0, 1): the lowest 24 bits of a word each."""
         words = self._raw(width) & np.uint32(0xFFFFFF)
-        return words.astype(np.float32) * np.float32(2.0**-24)
+        found: Numbers = words.astype(np.float32) * np.float32(2.0**-24)
+        return found
 
     def _double(self) -> float:
         """Of [0, 1): the lowest 53 bits of two words, the higher one first."""
@@ -103,7 +104,8 @@ class Noise:
         return float(((high << 32) | low) & ((1 << 53) - 1)) * 2.0**-53
 
     def _raw(self, count: int) -> npt.NDArray[np.uint32]:
-        return self._words.randint(0, 1 << 32, size=count, dtype=np.uint32)
+        words: npt.NDArray[np.uint32] = self._words.randint(0, 1 << 32, size=count, dtype=np.uint32)
+        return words
 
 
 def _blocked(uniform: Numbers, std: float) -> Numbers:

@@ -43,7 +43,9 @@ def prepare(text: str, rules: TextRules) -> tuple[str, int]:
     """
     text = text.strip()
     if rules.replace:
-        text = " ".join(text.translate(str.maketrans(dict(rules.replace))).split())
+        text = " ".join(
+            text.translate({ord(old): new for old, new in rules.replace.items()}).split()
+        )
         # Where a closing quote went, a sentence's end would be followed by a comma.
         text = re.sub(r"([.!?\u2026])\s*[,;:]", r"\1", text)
     if not text:

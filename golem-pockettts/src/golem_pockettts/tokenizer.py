@@ -36,9 +36,10 @@ class Tokenizer:
         except OSError as error:
             raise NotFound(f"{path} cannot be read: {error.strerror}") from None
         json = path.suffix == ".json" or data[:1] == b"{"
-        self._json: Any = _from_json(data, path) if json else None
-        self._model: Any = None if json else _from_model(data, path)
-        found = self._json.get_vocab_size() if json else self._model.vocab_size()
+        reader: Any = (_from_json if json else _from_model)(data, path)
+        self._json: Any = reader if json else None
+        self._model: Any = None if json else reader
+        found = reader.get_vocab_size() if json else reader.vocab_size()
         if found != pieces:
             raise BadWeights(f"{path} has {found} pieces, but the model's table is of {pieces}")
 
