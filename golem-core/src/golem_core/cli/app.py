@@ -24,6 +24,7 @@ INTERRUPTED = 130
 # one line of help stands here and a test holds it to the command's own.
 COMMANDS = {
     "run": "Answer a prompt, or hold a conversation.",
+    "speak": "Speak a text, to a file, a pipe or the loudspeaker.",
     "pull": "Fetch a model and remember it by a name.",
     "ls": "List the models that were pulled.",
     "show": "Describe a model: geometry, formats, template, memory needed.",

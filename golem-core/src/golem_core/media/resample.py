@@ -3,8 +3,10 @@
     y[m] = up · sum over k of h[k] x[(m·down + half - k) / up]      where that is whole
 
 with h a sinc of the lower of the two rates under a Kaiser window (beta 5), 10 of its periods to
-either side. The makers of speech models prepare their recordings by that function, and a voice made
-of another resampling is another voice: soxr's is far better and differs by a thousandth and more.
+either side. The makers of Pocket TTS prepare recordings by that function, and a voice made of
+another resampling is another voice. Of 4 s at 44,100 Hz with sound up to 11 kHz, and latents up to
+3.8: those of this function are within 2.4e-6 of theirs, those of soxr, whose filter is far better,
+differ by up to 0.13.
 """
 
 from __future__ import annotations
