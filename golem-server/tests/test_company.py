@@ -18,7 +18,9 @@ async def test_answers_in_company_are_those_alone(trained_model, serve, draft):
     rng = random.Random(5)
     async with serve(f"m={trained_model}", context=512, max_sequences=4, draft=draft) as server:
         url = f"{server.url}/v1"
-        async with openai.AsyncOpenAI(base_url=url, api_key="-", max_retries=0) as client:
+        # By default the client gives up where it cannot connect within 5 seconds.
+        arguments = {"api_key": "-", "max_retries": 0, "timeout": 600}
+        async with openai.AsyncOpenAI(base_url=url, **arguments) as client:
 
             async def ask(number, stream=False):
                 return await client.chat.completions.create(
