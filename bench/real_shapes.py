@@ -1,6 +1,6 @@
 """Writes a file in the shape of a published checkpoint, with drawn numbers in place of its weights.
 
-    python -m bench.real_shapes NAME OUT.gguf --vocabularies FOLDER
+    python -m bench.real_shapes NAME OUT.gguf --vocabularies FOLDER [--mixture Q4_K_M]
     python -m bench.real_shapes --list
 
 Memory and speed depend on shapes and formats, not on what was learned. The tokens are the family's
@@ -18,7 +18,7 @@ from typing import Any
 
 import gguf
 import numpy as np
-from bench.shapes import SHAPES, Shape
+from bench.shapes import MIXTURES, SHAPES, Shape, mixed
 from ref.quantise import quantise
 
 from golem_core.weights import Weights, open_weights
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("name", nargs="?", choices=SHAPES)
     parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("--vocabularies", type=Path)
+    parser.add_argument("--mixture", choices=MIXTURES, default="Q4_0")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     if args.list:
@@ -127,7 +128,7 @@ def main() -> None:
         return
     if not (args.name and args.out and args.vocabularies):
         parser.error("NAME, OUT.gguf and --vocabularies are needed")
-    shape = SHAPES[args.name]
+    shape = mixed(SHAPES[args.name], args.mixture)
     source = args.vocabularies / f"ggml-vocab-{shape.vocabulary}.gguf"
     if not source.exists():
         sys.exit(f"real_shapes: {source} is absent; tests/fetch_vocabularies.py fetches it")

@@ -1,14 +1,14 @@
 """The shapes of published checkpoints: their keys, and the name, shape and format of every tensor.
 
 Formats are those of a Q4_0 file as `llama-quantize` makes it: the table of embeddings (an untied
-head too) in Q6_K, one-dimensional tensors and routers in F32, all other matrices in Q4_0.
-`real_shapes` writes such a file with drawn numbers.
+head too) in Q6_K, one-dimensional tensors and routers in F32, all other matrices in Q4_0; `mixed`
+gives the other mixtures. `real_shapes` writes such a file with drawn numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Row = tuple[str, tuple[int, ...], str]  # name, shape (slowest dimension first), format
@@ -23,6 +23,30 @@ class Shape:
     tokens: int
     keys: dict[str, Any]
     rows: tuple[Row, ...]
+
+
+MIXTURES = ("Q4_0", "Q4_K_M", "Q8_0", "BF16")
+
+
+def mixed(shape: Shape, mixture: str) -> Shape:
+    """The same checkpoint as `llama-quantize` makes it of dense models for another of MIXTURES."""
+    layers = shape.keys["block_count"]
+    rows = tuple(
+        (name, dims, _format(name, format, mixture, layers)) for name, dims, format in shape.rows
+    )
+    return replace(shape, rows=rows)
+
+
+def _format(name: str, format: str, mixture: str, layers: int) -> str:
+    if mixture == "Q4_0" or format in ("F32", "BF16"):
+        return format
+    if mixture != "Q4_K_M":
+        return mixture
+    if format == "Q4_0" and (".attn_v." in name or ".ffn_down." in name):
+        layer, eighth = int(name.split(".")[1]), layers // 8
+        if layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2:
+            return "Q6_K"
+    return "Q4_K" if format == "Q4_0" else format
 
 
 def _q4(name: str, *shape: int) -> Row:
