@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import urllib.request
 from pathlib import Path
 
 import openai
@@ -406,7 +408,7 @@ ASKING = {  # a value for each parameter that is refused where it asks for somet
     "return_tokens": True, "return_progress": True, "timings_per_token": True,
     "response_fields": ["content"], "reasoning_format": "none", "reasoning_budget": 10,
     "thinking_budget_tokens": 5, "parse_tool_calls": False, "add_generation_prompt": False,
-    "continue_final_message": True,
+    "continue_final_message": True, "moderation": {"model": "m"},
 }  # fmt: skip
 
 
@@ -450,7 +452,10 @@ def test_what_is_not_done_is_refused_by_name(one, name):
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"reasoning_effort": "extreme"}, "reasoning_effort"),
         ({"chat_template_kwargs": []}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+        *(
+            ({"chat_template_kwargs": {name: []}}, f"chat_template_kwargs.{name}")
+            for name in ("self", "messages", "tools", "add_generation_prompt")
+        ),
         (
             {"chat_template_kwargs": {"enable_thinking": "no"}},
             "chat_template_kwargs.enable_thinking",
@@ -504,6 +509,93 @@ def test_what_is_said_twice_is_read_once(one):
     assert 32 <= cached < again.usage.prompt_tokens
     assert again.timings["cache_n"] == cached
     assert again.timings["prompt_n"] == again.usage.prompt_tokens - cached
+
+
+def test_two_conversations_with_one_long_system_prompt_read_it_once(trained_model, serve_in_thread):
+    """Its 1,000 tokens are known to the second, whose answer and whose server say so."""
+    words = " ".join(f"Rule {i}: answer with {i % 7} words." for i in range(400))
+    with serve_in_thread(f"m={trained_model}", context=4096) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", **STRICT)
+
+        def counts():
+            with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+                text = answer.read().decode()
+            return {
+                name: float(re.search(rf"^golem:{name}_total{{.*}} (.+)$", text, re.M).group(1))
+                for name in ("prompt_tokens", "prompt_tokens_cached")
+            }
+
+        def say(system, *turns):
+            messages = [{"role": "system", "content": system}, *turns]
+            got = client.chat.completions.create(model="m", messages=messages, max_tokens=1)
+            return got.usage
+
+        tokens = say("", *SUM).prompt_tokens
+        model = server.models.loaded()[0].model
+        system = model.tokenizer.decode(model.tokenize(words)[:1000])
+        before = counts()
+        first, second = say(system, *SUM), say(system, *PARIS)
+        assert abs(first.prompt_tokens - tokens - 1000) < 8
+        after = counts()
+        assert first.prompt_tokens_details.cached_tokens < 64  # what stands before any system text
+        known = second.prompt_tokens_details.cached_tokens
+        assert 1000 - 64 <= known < second.prompt_tokens  # but for what a page has beyond it
+        took = {name: after[name] - before[name] for name in after}
+        assert took["prompt_tokens"] == first.prompt_tokens + second.prompt_tokens
+        cached = first.prompt_tokens_details.cached_tokens + known
+        assert took["prompt_tokens_cached"] == cached
+
+
+# What every OpenAI client may send, and what it is answered with: all of it is obeyed or refused.
+SENT = {
+    "max_tokens": ([1, 3], [0]),
+    "max_completion_tokens": ([1, 3], [0]),
+    "stop": (["x", ["x"], ["a", "b", "c", "d"]], [["a", "b", "c", "d", "e"]]),
+    "seed": ([0, 2**63 - 1, -(2**63), -9007199254740991], [2**64, "x"]),
+    "n": ([1, 2], [0]),
+    "logprobs": ([True, False], [2]),
+    "logit_bias": ([{}, {"5": -100}], [{"foo": 0}]),
+    "response_format": ([{"type": "text"}, {"type": "json_object"}], [{"type": "xml"}]),
+    "tools": ([[], [WEATHER]], [[{"type": "web_search"}]]),
+    "tool_choice": (
+        ["auto", "none"],
+        ["required", {"type": "function", "function": {"name": "f"}}],
+    ),
+    "parallel_tool_calls": ([True, False], ["x"]),
+    "user": (["ann"], []),
+    "metadata": ([{"a": "b"}], []),
+    "store": ([True, False], []),
+    "service_tier": (["auto", "flex"], []),
+    "reasoning_effort": (["none", "low", "high"], ["extreme"]),
+    "temperature": ([0, 2], [-1]),
+    "top_p": ([0.5], [2]),
+    "frequency_penalty": ([-2, 2], ["x"]),
+    "presence_penalty": ([-2, 2], ["x"]),
+    "stream_options": ([{"include_usage": True}], ["x"]),
+    "messages": (
+        [
+            [{"role": "developer", "content": "Be brief."}, *SUM],
+            [{"role": "user", "content": [{"type": "text", "text": "Hello."}]}],
+            [*SUM, {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ]}, {"role": "tool", "tool_call_id": "c", "content": "1"}],
+        ],
+        [[], None],
+    ),
+    "unheard_of": ([1, {"a": []}], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_clients_send_is_obeyed_or_refused_by_name(one, name):
+    taken, wrong = SENT[name]
+    for value in taken:
+        got = one.ask(extra_body={"max_tokens": 2, name: value})
+        assert got.choices[0].finish_reason in ("stop", "length"), value
+    for value in wrong:
+        with pytest.raises(openai.BadRequestError) as caught:
+            one.ask(extra_body={"max_tokens": 2, name: value})
+        assert re.match(r"\w+", caught.value.param).group() == name, value
 
 
 def test_what_is_not_to_be_known_is_not(one):

@@ -9,10 +9,10 @@ from importlib import import_module
 from aiohttp import web
 
 from golem_server import routes
-from golem_server.errors import ENVELOPES, FAILURE, error_middleware
+from golem_server.errors import ENVELOPES, FAILURE, REQUEST_ID, error_middleware
 from golem_server.keys import add_cors, cors_middleware, keys_middleware
 from golem_server.limits import Limits
-from golem_server.logs import REQUEST_ID, logs_middleware
+from golem_server.logs import logs_middleware
 from golem_server.metrics import Metrics
 from golem_server.models import Models
 from golem_server.settings import ServeSettings

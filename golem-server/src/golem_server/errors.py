@@ -24,6 +24,7 @@ __all__ = [
     "ENVELOPES",
     "FAILURE",
     "NO_RETRY",
+    "REQUEST_ID",
     "STREAM",
     "ApiError",
     "FailingStream",
@@ -74,7 +75,11 @@ class ApiError(Exception):
     code     a stable word for programs, such as ``model_not_found``
     headers  of the response
     extra    further members of the error object
+
+    `request_id` is that of the request, once the error is about to be told.
     """
+
+    request_id: str | None = None
 
     def __init__(
         self,
@@ -111,6 +116,8 @@ class FailingStream(Protocol):
 
 # Of a request whose response has begun, what it is written through: errors are said in its way.
 STREAM: web.RequestKey[FailingStream] = web.RequestKey("stream")
+# Of every request its id: the client's own if it sent one.
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 # Of a request that was answered with an error, which: for the log and the counts.
 FAILURE: web.RequestKey[ApiError] = web.RequestKey("failure", ApiError)
 
@@ -183,6 +190,7 @@ def _from_http(error: web.HTTPException) -> ApiError:
 def error_response(request: web.Request, error: ApiError) -> web.Response:
     """An error that nothing was sent before, in the envelope of the request's API."""
     request[FAILURE] = error
+    error.request_id = request.get(REQUEST_ID)
     make: Envelope = envelope
     for prefix, other in request.app[ENVELOPES].items():
         if request.path == prefix or request.path.startswith(prefix.rstrip("/") + "/"):
@@ -209,6 +217,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         if stream is None:
             return error_response(request, told)
         request[FAILURE] = told
+        told.request_id = request.get(REQUEST_ID)
         await stream.fail(told)
         return stream.response
     finally:

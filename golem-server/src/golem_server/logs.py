@@ -23,11 +23,10 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from golem_core.engine import Result
-from golem_server.errors import FAILURE, Handler
+from golem_server.errors import FAILURE, REQUEST_ID, Handler
 
-__all__ = ["REQUEST_ID", "Json", "RequestLog", "Text", "current", "logs_middleware", "set_up"]
+__all__ = ["Json", "RequestLog", "Text", "current", "logs_middleware", "set_up"]
 
-REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 
 access = logging.getLogger("golem.access")
 

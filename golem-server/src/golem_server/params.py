@@ -55,6 +55,7 @@ REFUSED: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "functions": (_is([]), "use tools"),
     "function_call": (_is(), "use tool_choice"),
     "verbosity": (_is("medium"), "say in a message how long the answer should be"),
+    "moderation": (_is(), "golem moderates nothing"),
     # llama.cpp's
     "mirostat": (_zero, "golem does not have Mirostat"),
     "dynatemp_range": (_zero, "golem has one temperature for an answer"),

@@ -30,7 +30,8 @@ class ServeSettings:
     timeout        seconds that a request may take in all; None: as long as it likes
     max_tokens     the most tokens of any answer; None: what the context has room for
     cors           origins whose pages may use the server; ``*`` for all; empty: none
-    media_root     the folder below which requests may name files; None: they may not
+    media_root     the folder below which requests may name files, once a model takes any; None:
+                   they may not
     idle_unload    seconds without a request after which a model is unloaded; None: never
     memory         bytes for all loaded models; None: what is available at the start
     drain          seconds for answers to end after the first signal

@@ -18,12 +18,20 @@ Json = dict[str, Any]
 
 # How a block of each kind begins, and what a piece of its text is called.
 BLOCKS: dict[str, tuple[Json, str, str]] = {
-    "text": ({"type": "text", "text": ""}, "text_delta", "text"),
+    "text": ({"type": "text", "text": "", "citations": None}, "text_delta", "text"),
     "thinking": (
         {"type": "thinking", "thinking": "", "signature": ""},
         "thinking_delta",
         "thinking",
     ),
+}
+# What is said of the end of a message, before there is one; golem has no containers and its models
+# give no details of why they stop.
+NOT_ENDED: Json = {
+    "container": None,
+    "stop_details": None,
+    "stop_reason": None,
+    "stop_sequence": None,
 }
 
 
@@ -64,7 +72,7 @@ class MessageEvents:
             stop = "tool_use"
         else:
             stop = "end_turn"
-        delta = {"stop_reason": stop, "stop_sequence": stop_sequence}
+        delta = {**NOT_ENDED, "stop_reason": stop, "stop_sequence": stop_sequence}
         self.message |= {**delta, "usage": usage}
         return [
             *sent,
@@ -112,7 +120,13 @@ class MessageEvents:
 
     def _call(self, call: Call) -> list[Json]:
         sent = self._close()
-        block: Json = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+        block: Json = {
+            "type": "tool_use",
+            "id": call.id,
+            "name": call.name,
+            "input": {},
+            "caller": {"type": "direct"},  # the model itself, and no code that it wrote
+        }
         sent.append(self._start(block))
         arguments = json.dumps(call.arguments, ensure_ascii=False)
         sent.append(self._delta({"type": "input_json_delta", "partial_json": arguments}))

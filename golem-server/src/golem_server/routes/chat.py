@@ -35,6 +35,9 @@ from golem_server.tools import tool_arguments
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 
+# What a template is given by the request itself; `self` is no name that it could be given by.
+RESERVED = ("self", "messages", "tools", "add_generation_prompt")
+
 # Of llama.cpp's, those that a conversation alone has; the form is that of `params.REFUSED`.
 REFUSED = {
     "reasoning_format": (
@@ -50,8 +53,9 @@ REFUSED = {
 
 
 def add(app: web.Application) -> None:
-    """Adds the route."""
-    app.router.add_post("/v1/chat/completions", chat)
+    """Adds the route; clients of llama.cpp leave /v1 out."""
+    for prefix in ("/v1", ""):
+        app.router.add_post(f"{prefix}/chat/completions", chat)
 
 
 def ask_of(body: Body) -> Ask:
@@ -68,7 +72,7 @@ def ask_of(body: Body) -> Ask:
             "unsupported",
         )
     variables = dict(field(body, "chat_template_kwargs", dict) or {})
-    for name in ("messages", "tools", "add_generation_prompt"):
+    for name in RESERVED:
         if name in variables:
             place = f"chat_template_kwargs.{name}"
             raise invalid(f"{place} is not to be set; use the request's own", place)
@@ -222,12 +226,9 @@ class _Reply:
     ) -> dict[str, Any]:
         """A piece of the answer `index`."""
         entries = list(drawn)
-        choice = {
-            "index": index,
-            "delta": delta,
-            "logprobs": self._logprobs(entries) if entries else None,
-            "finish_reason": end,
-        }
+        choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": end}
+        if entries:
+            choice["logprobs"] = self._logprobs(entries)
         return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
 
     def last(self, choices: list[Choice]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from golem_server.parse import read_json
 
 
 def add(app: web.Application) -> None:
-    """Adds the route."""
-    app.router.add_post("/v1/embeddings", embed)
+    """Adds the route; /v1 may be left out."""
+    for prefix in ("/v1", ""):
+        app.router.add_post(f"{prefix}/embeddings", embed)
 
 
 async def embed(request: web.Request) -> web.StreamResponse:

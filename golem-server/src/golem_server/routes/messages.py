@@ -12,7 +12,7 @@ from golem_server.ask import Ask
 from golem_server.choice import Choice
 from golem_server.counted import prompt_tokens
 from golem_server.dialects import anthropic_request as read
-from golem_server.dialects.anthropic_events import MessageEvents
+from golem_server.dialects.anthropic_events import NOT_ENDED, MessageEvents
 from golem_server.dialects.response_events import new_id
 from golem_server.dialects.response_request import check_form
 from golem_server.errors import ENVELOPES, ApiError
@@ -54,7 +54,8 @@ def add(app: web.Application) -> None:
 def envelope(error: ApiError) -> Json:
     """The body of an error as Anthropic's clients read it."""
     kind = ERRORS.get(error.status, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+    told = {"type": kind, "message": error.message}
+    return {"type": "error", "error": told, "request_id": error.request_id}
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -151,14 +152,8 @@ def begun(model: str, tokens: int) -> Json:
         "role": "assistant",
         "model": model,
         "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": tokens,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "output_tokens": 0,
-        },
+        **NOT_ENDED,
+        "usage": counts(tokens, 0, 0, 0),
     }
 
 
@@ -166,9 +161,20 @@ def usage(choice: Choice) -> Json:
     """What the message took; tokens that were known already are not among the input's."""
     assert choice.result is not None
     timings = choice.result.timings
+    known, drawn = timings["cached_tokens"], timings["generated_tokens"]
+    return counts(timings["prompt_tokens"] - known, known, drawn, choice.reasoning_tokens)
+
+
+def counts(read_tokens: int, known: int, drawn: int, thought: int) -> Json:
+    """Tokens in Anthropic's form, with null for what belongs to their service."""
     return {
-        "input_tokens": timings["prompt_tokens"] - timings["cached_tokens"],
+        "input_tokens": read_tokens,
+        "cache_creation": None,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": timings["cached_tokens"],
-        "output_tokens": timings["generated_tokens"],
+        "cache_read_input_tokens": known,
+        "output_tokens": drawn,
+        "output_tokens_details": {"thinking_tokens": thought},
+        "inference_geo": None,
+        "server_tool_use": None,
+        "service_tier": None,
     }

@@ -13,9 +13,10 @@ __all__ = ["add"]
 
 
 def add(app: web.Application) -> None:
-    """Adds the list, and one model by its id, in which there may be slashes."""
-    app.router.add_get("/v1/models", every)
-    app.router.add_get("/v1/models/{id:.+}", one)
+    """Adds the list, and one model by its id, which may have slashes; /v1 may be left out."""
+    for prefix in ("/v1", ""):
+        app.router.add_get(f"{prefix}/models", every)
+        app.router.add_get(f"{prefix}/models/{{id:.+}}", one)
 
 
 async def every(request: web.Request) -> web.Response:

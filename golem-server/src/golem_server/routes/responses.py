@@ -35,9 +35,14 @@ NAMES = {
 
 
 def add(app: web.Application) -> None:
-    """Adds the route, and the one that counts a request's tokens."""
-    app.router.add_post("/v1/responses", create)
-    app.router.add_post("/v1/responses/input_tokens", input_tokens)
+    """Adds the route, and the one that counts a request's tokens; /v1 may be left out."""
+    for prefix in ("/v1", ""):
+        app.router.add_post(f"{prefix}/responses", create)
+        app.router.add_post(f"{prefix}/responses/input_tokens", input_tokens)
+
+
+# What a request calls itself and its caller; a response says it again and has no null for it.
+NAMED = ("prompt_cache_key", "safety_identifier", "user")
 
 
 async def create(request: web.Request) -> web.StreamResponse:
@@ -132,9 +137,10 @@ def ask_of(body: Mapping[str, Any]) -> Ask:
 
 
 def begun(body: Mapping[str, Any], ask: Ask) -> Json:
-    """The response before its answer: what was asked for, and null for what there is not."""
+    """The response before its answer: what was asked for. Its usage comes with the end."""
     effort = read.effort_of(body)
     text = field(body, "text", dict) or {}
+    names = {name: field(body, name, str) for name in NAMED}
     return {
         "id": new_id("resp"),
         "object": "response",
@@ -152,9 +158,7 @@ def begun(body: Mapping[str, Any], ask: Ask) -> Json:
         "output": [],
         "parallel_tool_calls": ask.parallel,
         "previous_response_id": None,
-        "prompt_cache_key": field(body, "prompt_cache_key", str),
         "reasoning": {"effort": effort, "summary": None},
-        "safety_identifier": field(body, "safety_identifier", str),
         "service_tier": "default",
         "store": False,
         "temperature": ask.sampling["temperature"],
@@ -164,8 +168,7 @@ def begun(body: Mapping[str, Any], ask: Ask) -> Json:
         "top_logprobs": ask.logprobs or 0,
         "top_p": ask.sampling["top_p"],
         "truncation": "disabled",
-        "usage": None,
-        "user": field(body, "user", str),
+        **{name: text for name, text in names.items() if text is not None},
     }
 
 

@@ -50,9 +50,10 @@ PROMPT: dict[str, Schema] = {
 
 SCHEMAS: dict[str, Schema] = {
     "MessagesError": obj(
-        "type error",
+        "type error request_id",
         type=one("error"),
         error=obj("type message", type=TEXT, message=TEXT),
+        request_id=maybe(TEXT),
     ),
     "MessageTool": obj(
         "name input_schema",

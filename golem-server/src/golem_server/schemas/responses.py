@@ -150,7 +150,7 @@ SCHEMAS: dict[str, Schema] = {
         ),
     ),
     "Response": obj(
-        "id object created_at status model output error incomplete_details usage "
+        "id object created_at status model output error incomplete_details "
         "parallel_tool_calls tool_choice tools store previous_response_id",
         id=TEXT,
         object=one("response"),
@@ -161,7 +161,7 @@ SCHEMAS: dict[str, Schema] = {
         output=array(ref("OutputItem")),
         error=maybe(obj("code message", code=TEXT, message=TEXT)),
         incomplete_details=maybe(obj("reason", reason=one("max_output_tokens"))),
-        usage=maybe(
+        usage=says(
             obj(
                 "input_tokens input_tokens_details output_tokens output_tokens_details "
                 "total_tokens",
@@ -170,7 +170,8 @@ SCHEMAS: dict[str, Schema] = {
                 output_tokens=COUNT,
                 output_tokens_details=obj("reasoning_tokens", reasoning_tokens=COUNT),
                 total_tokens=COUNT,
-            )
+            ),
+            "of an answer that has ended",
         ),
         parallel_tool_calls=BOOL,
         temperature=maybe(NUMBER),
