@@ -82,6 +82,18 @@ ROUTES: dict[str, tuple[Route, ...]] = {
               "TranscriptionRequest", refuses=(503, "no model that is offered can transcribe"),
               form=True),
     ),
+    "OpenAI, without /v1": (
+        Route("POST", "/chat/completions", "Answer a conversation", "ChatRequest",
+              {JSON: "ChatCompletion", EVENTS: "ChatChunk"}),
+        Route("POST", "/responses", "Answer a conversation, as items", "ResponseRequest",
+              {JSON: "Response", EVENTS: "ResponseEvent"}),
+        Route("POST", "/responses/input_tokens", "Count the tokens of an input",
+              "InputTokensRequest", {JSON: "InputTokens"}),
+        Route("GET", "/models", "The models that can be asked for", None, {JSON: "ModelList"}),
+        Route("GET", "/models/{id}", "One model", None, {JSON: "Model"}),
+        Route("POST", "/embeddings", "Vectors of texts", "EmbeddingRequest",
+              refuses=NO_EMBEDDINGS),
+    ),
     "Anthropic": (
         Route("POST", "/v1/messages", "Answer a conversation, as blocks", "MessageRequest",
               {JSON: "Message", EVENTS: "MessageEvent"}, error="MessagesError"),
