@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from golem_server.models import Models, Served
+from golem_server.models import Held, Models
 
 __all__ = ["Kept"]
 
@@ -33,7 +33,7 @@ class Kept:
         if seconds >= 0:
             self._timers[name] = asyncio.create_task(self._wait(name, seconds))
 
-    def expires(self, served: Served) -> float | None:
+    def expires(self, served: Held) -> float | None:
         """When a model will be unloaded if nobody uses it, in seconds since 1970; None: never."""
         idle = self._models.settings.idle_unload
         asked = self._seconds.get(served.id, -1.0)

@@ -18,7 +18,7 @@ from golem_core.engine import Engine, Result, Token
 from golem_core.engine.engine import Stats
 from golem_server import logs
 
-__all__ = ["Metrics", "Watch"]
+__all__ = ["Metrics", "SpeechWatch", "Watch"]
 
 MODEL = "model_name"
 # Seconds: between two tokens of a small model on a card, and the first of a long prompt.
@@ -33,6 +33,7 @@ TIMES = {
     "request_prefill_time_seconds": ("Reading a prompt.", LONG),
     "request_decode_time_seconds": ("From the first token until the end.", LONG),
 }
+FIRST_SOUND = ("time_to_first_sound_seconds", "From a request until its first sound.")
 
 # Of an engine's Stats: what it only ever adds to.
 SUMS = {
@@ -92,6 +93,32 @@ class Watch:
             self._log.add(self._name, event)
 
 
+class SpeechWatch:
+    """Counts one text that is spoken: its sound as it reaches the event loop, and its end."""
+
+    def __init__(self, metrics: Metrics, name: str) -> None:
+        self._metrics, self._name = metrics, name
+        self._begun = time.perf_counter()
+        self._first = True
+        self._ended = False
+        log = logs.current()
+        if log is not None:
+            log.model = name
+
+    def sound(self, seconds: float) -> None:
+        """So much sound has come."""
+        if self._first:
+            self._first = False
+            self._metrics.first_sound.labels(self._name).observe(time.perf_counter() - self._begun)
+        self._metrics.spoken.labels(self._name).inc(seconds)
+
+    def end(self, reason: str) -> None:
+        """It was spoken to its end (``stop``), or its client has left (``cancelled``)."""
+        if not self._ended:
+            self._ended = True
+            self._metrics.ended_speech(self._name, reason)
+
+
 class Metrics(Collector):
     """All counts of a server."""
 
@@ -114,6 +141,16 @@ class Metrics(Collector):
             ["code"],
             registry=self.registry,
         )
+        self.first_sound = Histogram(
+            f"golem:{FIRST_SOUND[0]}", FIRST_SOUND[1], [MODEL], buckets=LONG,
+            registry=self.registry,
+        )  # fmt: skip
+        self.spoken = Counter(
+            "golem:speech_seconds", "Seconds of sound that were made.", [MODEL],
+            registry=self.registry,
+        )  # fmt: skip
+        self._speaking: dict[str, int] = {}  # texts that are being spoken
+        self._speakers: set[str] = set()
         self._engines: dict[str, Engine] = {}
         self._kept: dict[str, dict[str, float]] = {}  # of models that were unloaded
         self._times: dict[str, _Times] = {}
@@ -135,6 +172,28 @@ class Metrics(Collector):
             times = _Times(*(histogram.labels(name) for histogram in self._histograms.values()))
             self._times[name] = times
         return Watch(name, times, self._ended)
+
+    def add_speaker(self, name: str) -> None:
+        """Counts a model that speaks and was loaded."""
+        self._speakers.add(name)
+
+    def remove_speaker(self, name: str) -> None:
+        """Counts it as loaded no longer; what was counted of it stays."""
+        self._speakers.discard(name)
+
+    def watch_speech(self, name: str) -> SpeechWatch:
+        """Counts one text that a model speaks."""
+        self._speaking[name] = self.speaking(name) + 1
+        return SpeechWatch(self, name)
+
+    def ended_speech(self, name: str, reason: str) -> None:
+        """Counts the end of one."""
+        self._speaking[name] -= 1
+        self._ended.labels(name, reason).inc()
+
+    def speaking(self, name: str) -> int:
+        """Texts that a model is speaking."""
+        return self._speaking.get(name, 0)
 
     def totals(self) -> dict[str, float]:
         """The sums over all models, by the names of `SUMS`."""
@@ -183,9 +242,11 @@ class Metrics(Collector):
                 busy = group.pages - group.free - group.idle
                 for state, count in (("used", busy), ("idle", group.idle), ("free", group.free)):
                     pages.add_metric([name, window, state], count)
+        for name, count in sorted(self._speaking.items()):
+            running.add_metric([name], count)
         yield from (running, waiting, usage, pages)
         loaded = GaugeMetricFamily("golem:models_loaded", "Models in memory.")
-        loaded.add_metric([], len(self._engines))
+        loaded.add_metric([], len(self._engines) + len(self._speakers))
         yield loaded
 
 

@@ -1,10 +1,11 @@
 """The models of a server: which there are, which are loaded, who is using them.
 
-    use ─ known? ─ loaded? ── yes ──────────────┬─ Served, counted while in use
+    use ─ known? ─ loaded? ── yes ──────────────┬─ Held, counted while in use
                      └ no ─ load (once, for all that wait) ─┘
 
 A model is loaded in a thread when it is first asked for, and unloaded when it has been idle for
-long or when another one needs its memory.
+long or when another one needs its memory. One that writes text is held as `Served`, one that speaks
+as `ServedSpeaker`.
 """
 
 from __future__ import annotations
@@ -18,81 +19,26 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
-from golem_core import LanguageModel, hub
+from golem_core import LanguageModel, Speaking, hub
 from golem_core.errors import BadRequest, NotFound
 from golem_core.sampling import vocabulary
-from golem_server.errors import ApiError
-from golem_server.metrics import Metrics, Watch
+from golem_server.errors import NO_RETRY, ApiError
+from golem_server.held import Held, Offer, Served, ServedSpeaker
+from golem_server.kinds import speaks
+from golem_server.metrics import Metrics
 from golem_server.room import Room
 from golem_server.settings import ServeSettings
 
-__all__ = ["Models", "Offer", "Served"]
+__all__ = ["Held", "Models", "Offer", "Served", "ServedSpeaker"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger("golem.server")
 
 TEXT_THREADS = 4  # for templates and tokenizers, beside the loop
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A model that can be asked for."""
-
-    id: str
-    reference: str  # as `golem_core.load` takes it
-    created: int  # seconds since 1970: of the file, or of the server's start
-
-
-class Served:
-    """A loaded model, as the routes use it.
-
-    capabilities  what it can do: ``completion``, and by its file ``chat``, ``tools``
-    """
-
-    def __init__(
-        self, offer: Offer, model: LanguageModel, settings: ServeSettings, metrics: Metrics,
-        threads: ThreadPoolExecutor,
-    ) -> None:  # fmt: skip
-        self.id = offer.id
-        self.created = offer.created
-        self.reference = offer.reference
-        self.model = model
-        self.settings = settings
-        self.users = 0
-        self.used = time.monotonic()
-        self._metrics = metrics
-        self._threads = threads
-        self.capabilities = frozenset(
-            name
-            for name, can in (
-                ("completion", True),
-                ("chat", model.template is not None),
-                ("tools", model.format is not None),
-            )
-            if can
-        )
-
-    async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs what takes long (a template, a tokenizer, a grammar) beside the event loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
-
-    def watch(self) -> Watch:
-        """Counts one answer: give it every `Token` and the `Result` as they reach the loop."""
-        return self._metrics.watch(self.id)
-
-    def most_tokens(self, asked: int | None) -> int | None:
-        """How many tokens an answer may have: what is asked for, within the server's cap."""
-        cap = self.settings.max_tokens
-        if cap is None or asked is None:
-            return cap if asked is None else asked
-        return min(cap, asked)
 
 
 class Models:
@@ -107,15 +53,15 @@ class Models:
         wanted = settings.default
         if wanted is not None and wanted not in [offer.id for offer in self.offers()]:
             raise NotFound(f"--default {wanted} is no model that is offered")
-        self._served: dict[str, Served] = {}
-        self._loading: dict[str, asyncio.Task[Served]] = {}
+        self._served: dict[str, Held] = {}
+        self._loading: dict[str, asyncio.Task[Held]] = {}
         self._fetching: set[str] = set()  # of these, what is still on its way to this machine
         self._room = Room(settings.memory)
         self._loader = ThreadPoolExecutor(1, "golem-load")  # one at a time: memory is counted
         self._threads = ThreadPoolExecutor(TEXT_THREADS, "golem-text")
         self._idle: asyncio.Task[None] | None = None
-        self._retired: list[Served] = []  # whose engine has ended, and who are still in use
-        self.started: asyncio.Task[Served] | None = None
+        self._retired: list[Held] = []  # whose engine has ended, and who are still in use
+        self.started: asyncio.Task[Held] | None = None
 
     # What there is
 
@@ -138,11 +84,11 @@ class Models:
         what = "no model is offered" if wanted is None else f"no model is named {wanted!r}"
         raise ApiError(404, f"{what}; there are: {listed}", param="model", code="model_not_found")
 
-    def loaded(self) -> list[Served]:
+    def loaded(self) -> list[Held]:
         """The models that are loaded, without counting as a use."""
         return list(self._served.values())
 
-    def peek(self, name: str | None) -> Served | None:
+    def peek(self, name: str | None) -> Held | None:
         """A model if it is loaded; no use, so it does not keep the model from being unloaded."""
         return self._served.get(self.find(name).id)
 
@@ -157,9 +103,21 @@ class Models:
         return self.started is not None and not self.started.done()
 
     @property
-    def failed(self) -> list[Served]:
+    def failed(self) -> list[Held]:
         """Loaded models whose engine has ended; the next use loads them again."""
-        return [served for served in self.loaded() if served.model.engine.ended is not None]
+        return [served for served in self.loaded() if served.ended is not None]
+
+    async def speakers(self) -> list[Offer]:
+        """The models that speak, of those whose files are here; none is loaded to find out."""
+        offers = self.offers()
+        loop = asyncio.get_running_loop()
+        kinds = [
+            "speech" in self._served[offer.id].capabilities
+            if offer.id in self._served
+            else await loop.run_in_executor(self._threads, speaks, offer.reference)
+            for offer in offers
+        ]
+        return [offer for offer, kind in zip(offers, kinds, strict=True) if kind]
 
     # Using them
 
@@ -171,11 +129,39 @@ class Models:
 
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[Served]:
-        """A model, loaded if it was not, which stays loaded until the block is left.
+        """A model that writes, loaded if it was not, which stays so until the block is left.
 
-        Raises `ApiError`: 404 for an unknown one, otherwise what keeps it from being loaded.
+        Raises `ApiError`: 404 for an unknown one, 501 for one that speaks, otherwise what keeps it
+        from being loaded.
         """
-        served = await self._get(self.find(name))
+        async with self._using(self.find(name)) as held:
+            if not isinstance(held, Served):
+                raise _cannot(f"{held.id} speaks and writes no text")
+            yield held
+
+    @asynccontextmanager
+    async def use_speaker(self, name: str | None) -> AsyncIterator[ServedSpeaker]:
+        """As `use`, a model that speaks; None is the first that does.
+
+        One that writes text is refused by its file, without being loaded.
+        """
+        if name is None:
+            speakers = await self.speakers()
+            offer = speakers[0] if speakers else self.find(None)
+        else:
+            offer = self.find(name)
+        if offer.id not in self._served:
+            loop = asyncio.get_running_loop()
+            if await loop.run_in_executor(self._threads, speaks, offer.reference) is False:
+                raise _cannot(f"{offer.id} writes text and does not speak")
+        async with self._using(offer) as held:
+            if not isinstance(held, ServedSpeaker):
+                raise _cannot(f"{held.id} writes text and does not speak")
+            yield held
+
+    @asynccontextmanager
+    async def _using(self, offer: Offer) -> AsyncIterator[Held]:
+        served = await self._get(offer)
         served.users += 1
         try:
             yield served
@@ -208,10 +194,10 @@ class Models:
         self._loader.shutdown()
         self._threads.shutdown(wait=False)
 
-    async def _get(self, offer: Offer, told: bool = True) -> Served:
+    async def _get(self, offer: Offer, told: bool = True) -> Held:
         while True:
             served = self._served.get(offer.id)
-            if served is not None and served.model.engine.ended is None:
+            if served is not None and served.ended is None:
                 return served
             if served is not None:
                 await self._retire(served)
@@ -230,7 +216,7 @@ class Models:
                 raise ApiError(404, str(error), param="model", code="model_not_found") from error
             # Again from the start: another load may have taken its place while this one waited.
 
-    async def _load(self, offer: Offer) -> Served:
+    async def _load(self, offer: Offer) -> Held:
         loop = asyncio.get_running_loop()
         begun = time.monotonic()
         self._fetching.add(offer.id)
@@ -247,35 +233,43 @@ class Models:
                 raise self._room.refusal(plan, bool(self._served))
             await self._unload(min(idle, key=lambda served: served.used))
         model = await loop.run_in_executor(self._loader, self._room.load, plan, self.settings)
-        await loop.run_in_executor(self._loader, _ready_for_forms, model)
-        served = Served(offer, model, self.settings, self.metrics, self._threads)
+        served: Held
+        if isinstance(model, Speaking):
+            served = ServedSpeaker(offer, model, self.settings, self.metrics, self._threads)
+            self.metrics.add_speaker(offer.id)
+        else:
+            await loop.run_in_executor(self._loader, _ready_for_forms, model)
+            served = Served(offer, model, self.settings, self.metrics, self._threads)
+            self.metrics.add(offer.id, model.engine)
         self._room.take(served, plan, model)
         self._served[offer.id] = served
-        self.metrics.add(offer.id, model.engine)
         log.info("loaded %s in %.1f s", offer.id, time.monotonic() - begun)
         if self._idle is None and self.settings.idle_unload is not None:
             self._idle = asyncio.create_task(self._unload_idle(self.settings.idle_unload))
         return served
 
-    async def _unload(self, served: Served) -> None:
+    async def _unload(self, served: Held) -> None:
         self._forget(served)
         await self._close(served)
 
-    async def _retire(self, served: Served) -> None:
+    async def _retire(self, served: Held) -> None:
         """Lets go of a model whose engine has ended; its file stays open for who still has it."""
-        log.error("%s has ended and is loaded again: %s", served.id, served.model.engine.ended)
+        log.error("%s has ended and is loaded again: %s", served.id, served.ended)
         self._forget(served)
         if served.users:
             self._retired.append(served)
         else:
             await self._close(served)
 
-    def _forget(self, served: Served) -> None:
+    def _forget(self, served: Held) -> None:
         del self._served[served.id]
-        self.metrics.remove(served.id)
+        if isinstance(served, Served):
+            self.metrics.remove(served.id)
+        else:
+            self.metrics.remove_speaker(served.id)
 
-    async def _close(self, served: Served) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._loader, served.model.close)
+    async def _close(self, served: Held) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._loader, served.close)
         self._room.give_back(served)
         log.info("unloaded %s", served.id)
 
@@ -322,7 +316,11 @@ def _ready_for_forms(model: LanguageModel) -> None:
     wait([vocabulary.prepare(model.tokenizer)])
 
 
-def _log_failure(done: asyncio.Task[Served]) -> None:
+def _cannot(message: str) -> ApiError:
+    return ApiError(501, message, param="model", code="unsupported", headers=NO_RETRY)
+
+
+def _log_failure(done: asyncio.Task[Held]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         log.error("the first model could not be loaded: %s", error)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
-from golem_server.schemas import anthropic, native, ollama, openai, responses
+from golem_core.media.encode import FORMATS
+from golem_server.schemas import anthropic, native, ollama, openai, responses, speech
 from golem_server.schemas.words import Schema, ref
 
 __all__ = ["ROUTES", "SCHEMAS", "Route", "document", "served"]
@@ -24,6 +25,8 @@ EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
 PLAIN = "text/plain"
 PAGE = "text/html"
+SOUNDS = tuple(form.media for form in FORMATS.values())
+NO_SPEECH = (501, "the model that is asked for writes text and does not speak")
 
 SCHEMAS: dict[str, Schema] = {
     **openai.SCHEMAS,
@@ -31,6 +34,7 @@ SCHEMAS: dict[str, Schema] = {
     **anthropic.SCHEMAS,
     **ollama.SCHEMAS,
     **native.SCHEMAS,
+    **speech.SCHEMAS,
 }
 
 
@@ -77,7 +81,9 @@ ROUTES: dict[str, tuple[Route, ...]] = {
         Route("POST", "/v1/embeddings", "Vectors of texts", "EmbeddingRequest",
               refuses=NO_EMBEDDINGS),
         Route("POST", "/v1/audio/speech", "Speak a text", "SpeechRequest",
-              refuses=(501, "no model that golem serves speaks")),
+              {**dict.fromkeys(SOUNDS, ""), EVENTS: "SpeechEvent"}, refuses=NO_SPEECH),
+        Route("GET", "/v1/audio/voices", "The voices of a model that speaks", None,
+              {JSON: "VoiceList"}, refuses=NO_SPEECH, query=("model",)),
         Route("POST", "/v1/audio/transcriptions", "Write down what is said",
               "TranscriptionRequest", refuses=(503, "no model that is offered can transcribe"),
               form=True),
@@ -115,6 +121,10 @@ ROUTES: dict[str, tuple[Route, ...]] = {
               error="OllamaError"),
         Route("GET", "/api/version", "The version of this API, and golem's", None,
               {JSON: "Version"}, error="OllamaError"),
+    ),
+    "Pocket TTS": (
+        Route("POST", "/tts", "Speak a text", "TtsRequest", {"audio/wav": ""},
+              refuses=NO_SPEECH, error="TtsError", form=True),
     ),
     "Text": (
         Route("POST", "/tokenize", "The ids of a text or a conversation", "TokenizeRequest",

@@ -6,17 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import golem_core
-from golem_core import LanguageModel
+from golem_core import LanguageModel, Speaking, plugins
 from golem_core.api import open_generator
 from golem_core.cpu.measure import measure
 from golem_core.engine.start import WIDTH, choose_context, choose_plan, pool_sizes
 from golem_core.errors import NoMemory
 from golem_core.memory import available_memory
+from golem_core.model import Speaker
 from golem_core.threads import choose
 from golem_core.weights import open_weights
 from golem_server.settings import ServeSettings
 
 __all__ = ["Plan", "Room"]
+
+# Beside the weights of a model that speaks, for each text that is spoken at a time: its past and
+# the states of its convolutions. An estimate: Pocket TTS of the usual size keeps 49,152 bytes a
+# position, and a line has 300 positions or so.
+SPEECH = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Plan:
     pages: tuple[int, ...]  # one page of each group
     state: int  # one slot
     pools: int  # pages and slots for one whole conversation
+    speaks: bool = False
 
     @property
     def total(self) -> int:
@@ -53,6 +60,9 @@ class Room:
     def plan(self, reference: str, path: Path, settings: ServeSettings) -> Plan:
         """What a model needs at the least. Raises as `golem_core.load`."""
         with open_weights(path) as weights:
+            if issubclass(plugins.of(weights), Speaker):
+                past = SPEECH * settings.max_sequences
+                return Plan(reference, path, weights.nbytes, 0, (), 0, past, speaks=True)
             model = open_generator(weights)
             context = choose_context(settings.context, model.context)
             plan = choose_plan(model, weights, context, 1, WIDTH, 2**63, settings.draft)
@@ -97,8 +107,15 @@ class Room:
             f"{_size(max(0, free))} is left{in_use}; a shorter --context needs less"
         )
 
-    def load(self, plan: Plan, settings: ServeSettings) -> LanguageModel:
+    def load(self, plan: Plan, settings: ServeSettings) -> LanguageModel | Speaking:
         """Loads the model with pools of at most half of what is free."""
+        if plan.speaks:
+            return golem_core.load_speaker(
+                plan.path,
+                device=settings.device,
+                threads=settings.threads,
+                sequences=settings.max_sequences,
+            )
         free = self.free()
         pools = None if free is None else max(plan.pools, (free - plan.weights) // 2)
         return golem_core.load(
@@ -111,8 +128,11 @@ class Room:
             memory=pools,
         )
 
-    def take(self, who: object, plan: Plan, model: LanguageModel) -> None:
+    def take(self, who: object, plan: Plan, model: LanguageModel | Speaking) -> None:
         """Counts a model that was loaded, with the pools that it got, under `who`."""
+        if isinstance(model, Speaking):
+            self._taken[who] = plan.total
+            return
         stats = model.engine.stats()
         pools = sum(
             size * group.pages for size, group in zip(plan.pages, stats.groups, strict=True)

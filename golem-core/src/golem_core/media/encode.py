@@ -57,7 +57,7 @@ FORMATS = {
         Format("wav", "audio/wav", ("wav", "wave")),
         Format("flac", "audio/flac", ("flac",)),
         Format("mp3", "audio/mpeg", ("mp3",), _MPEG_RATES),
-        Format("opus", "audio/ogg", ("opus", "ogg", "oga"), (8000, 12000, 16000, 24000, 48000)),
+        Format("opus", "audio/opus", ("opus", "ogg", "oga"), (8000, 12000, 16000, 24000, 48000)),
         Format("aac", "audio/aac", ("aac",), (*_MPEG_RATES, 64000, 88200, 96000)),
         Format("pcm", "audio/pcm", ("pcm", "raw")),
     )

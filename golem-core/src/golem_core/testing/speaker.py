@@ -20,7 +20,7 @@ from golem_core.model import Options, Speaker
 from golem_core.speech import Delivery, Line, Samples, Speaking, Speech, SpeechTimings, Voice
 from golem_core.weights import Weights
 
-__all__ = ["ToneSpeaking", "Tones", "install_tones", "write_tones"]
+__all__ = ["ToneSpeaking", "ToneSpeech", "Tones", "install_tones", "write_tones"]
 
 RATE, FRAMES = 24000, 12.5
 FRAME = int(RATE / FRAMES)

@@ -60,7 +60,7 @@ async def running(request: web.Request) -> web.Response:
         entry |= {
             "expires_at": NEVER if expires is None else stamp(expires),
             "size_vram": 0,
-            "context_length": served.model.context,
+            "context_length": served.context or 0,
         }
         entries.append(entry)
     return web.json_response({"models": entries})

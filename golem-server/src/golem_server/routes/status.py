@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from golem_server.app import LIMITS, METRICS, MODELS, SETTINGS
 from golem_server.errors import ApiError
-from golem_server.models import Served
+from golem_server.models import Held, Served
 
 __all__ = ["add"]
 
@@ -42,7 +42,7 @@ async def health(request: web.Request) -> web.Response:
     elif models.starting:
         message = "Loading model"
     elif models.failed:
-        message = f"{models.failed[0].id} has ended: {models.failed[0].model.engine.ended}"
+        message = f"{models.failed[0].id} has ended: {models.failed[0].ended}"
     if message is None:
         return web.json_response({"status": "ok"})
     # With the status as the code, which is what is looked for here.
@@ -74,7 +74,9 @@ async def props(request: web.Request) -> web.Response:
     return web.json_response(found)
 
 
-def _described(served: Served) -> dict[str, Any]:
+def _described(served: Held) -> dict[str, Any]:
+    if not isinstance(served, Served):
+        return {"is_sleeping": False, "capabilities": sorted(served.capabilities)}
     model = served.model
     tokenizer, metadata = model.tokenizer, model.weights.metadata
     template = model.template
@@ -102,8 +104,8 @@ async def slots(request: web.Request) -> web.Response:
     """
     models, settings = request.app[MODELS], request.app[SETTINGS]
     served = models.peek(request.query.get("model"))
-    running = 0 if served is None else served.model.engine.stats().running
-    context = None if served is None else served.model.context
+    running = 0 if served is None else served.running
+    context = None if served is None else served.context
     if request.query.get("fail_on_no_slot") == "1" and running >= settings.max_sequences:
         raise ApiError(
             503, "no slot is free", code="no_slot_available", headers={"Retry-After": "1"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from golem_server.schemas.words import (
-    ANY,
     BOOL,
     COUNT,
     INT,
@@ -201,9 +200,6 @@ SCHEMAS: dict[str, Schema] = {
         input=either(TEXT, array(TEXT), array(COUNT), array(array(COUNT))),
         encoding_format=maybe(one("float", "base64")),
         dimensions=maybe(INT),
-    ),
-    "SpeechRequest": obj(
-        "input", model=maybe(TEXT), input=TEXT, voice=ANY, response_format=TEXT, speed=NUMBER
     ),
     "TranscriptionRequest": obj(
         "file", file={"type": "string", "format": "binary"}, model=TEXT, language=TEXT
