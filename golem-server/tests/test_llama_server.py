@@ -12,11 +12,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from golem_core.text import Template
 
 CONFORMANCE = Path(__file__).parents[2] / "docs" / "conformance.md"
 TURNS = [
@@ -283,6 +286,16 @@ def test_the_end_of_a_rendered_prompt(server: Any, thinks: bool) -> None:
     assert rendered.endswith("assistant\n" if thinks else "</think>\n\n")
     without = server.post("/apply-template", messages=TURNS, add_generation_prompt=False)
     assert not without.body["prompt"].endswith("assistant\n")
+
+
+def test_a_template_knows_the_date(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = server.models.loaded()[0].model
+    source = "{{ strftime_now('%d %b %Y') }}: {{ messages[0].content }}"
+    monkeypatch.setattr(model, "template", Template(source))
+    before = date.today()
+    rendered = server.post("/apply-template", messages=TURNS).body["prompt"]
+    days = {f"{day:%d %b %Y}: {TURNS[0]['content']}" for day in (before, date.today())}
+    assert rendered in days
 
 
 def test_thoughts_that_are_sent_back_are_counted(server: Any) -> None:

@@ -23,7 +23,7 @@ jsonschema = pytest.importorskip("jsonschema")
 schemathesis = pytest.importorskip("schemathesis")
 
 JSON = "application/json"
-EXAMPLES = 8  # of each kind, for each operation
+EXAMPLES = 6  # of each kind, for each operation
 TIMEOUT = 10.0  # seconds for a request, both sides
 
 TURNS = [{"role": "user", "content": "Hi"}]
