@@ -60,6 +60,7 @@ ACTS = {
     "gelu_tanh": lambda x: x / (1 + np.exp(-2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "gelu_erf": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
 }
 
 
@@ -75,6 +76,23 @@ def test_rms_norm(layer: Floats, cols: int, weighted: bool) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
     assert same(got, run("rms_norm", GENERIC, cols, x, w, 1e-5))
     layer.rms_norm(x, w, 1e-5, x)
+    assert same(got, x)
+
+
+@every_layer
+@pytest.mark.parametrize("cols", SIZES)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_layer_norm(layer: Floats, cols: int, weighted: bool) -> None:
+    x = floats(cols, seed=cols, offset=1) + 3
+    w, b = (floats(cols, seed=i, offset=i) if weighted else None for i in (1, 2))
+    got = run("layer_norm", layer, cols, x, w, b, 1e-5)
+    wide = x.astype(np.float64)
+    wanted = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-5)
+    if w is not None:
+        wanted = wanted * w + b
+    np.testing.assert_allclose(got, wanted, atol=2e-5)
+    assert same(got, run("layer_norm", GENERIC, cols, x, w, b, 1e-5))
+    layer.layer_norm(x, w, b, 1e-5, x)
     assert same(got, x)
 
 
@@ -169,6 +187,18 @@ def test_delta(layer: Floats, lanes: int, dk: int, rows: int) -> None:
             layer.delta(state, q[part], k[part], v[part], decay[part], beta[part], again[part])
     assert same(again, got)
     assert same(state, plain)
+
+
+@every_layer
+def test_expm1_by_elu(layer: Floats) -> None:
+    x = np.concatenate([np.linspace(-90, 2, 200_001), -np.logspace(-30, 0, 10_001)])
+    x = x.astype(np.float32)
+    got = run("glu", layer, x.size, "elu", x, None)
+    assert ulps(got, ACTS["elu"](x.astype(np.float64))) < 3
+    ends = np.array([-np.inf, -0.0, 0.0, np.inf, np.nan], np.float32)
+    got = run("glu", layer, 5, "elu", ends, None)
+    assert got[:4].tolist() == [-1, 0, 0, np.inf]
+    assert np.isnan(got[4])
 
 
 @every_layer

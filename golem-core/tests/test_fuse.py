@@ -12,6 +12,7 @@ from golem_core.graph.ops import OPS
 
 from .carrying import record_mixture, record_recurrent, write_mixture, write_recurrent
 from .programs import BLOCKS, record, write
+from .sounding import record_sounding, write_sounding
 
 CODED = ("Q8_0",)
 
@@ -94,7 +95,8 @@ def test_every_stage_reads_what_an_earlier_one_wrote(graph: Graph) -> None:
 def test_the_graphs_of_the_tests_hold_every_operation(graph: Graph, tmp_path: Path) -> None:
     mixture = record_mixture(write_mixture(tmp_path / "mixture.gguf", "F32"))
     recurrent = record_recurrent(write_recurrent(tmp_path / "recurrent.gguf", "F32"))
-    recorded = [op for g in (graph, mixture, recurrent) for op in g.ops]
+    sounding = record_sounding(write_sounding(tmp_path / "sounding.gguf", "F32"))
+    recorded = [op for g in (graph, mixture, recurrent, sounding) for op in g.ops]
     assert {op.kind for op in recorded} == set(OPS)
 
 

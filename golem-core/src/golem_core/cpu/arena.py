@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from golem_core.graph.fuse import (
     AttendStage,
+    ConvolveStage,
     ExpertStage,
     ProductStage,
     RowStage,
@@ -18,7 +19,7 @@ from golem_core.graph.fuse import (
     Stage,
     View,
 )
-from golem_core.graph.graph import DRAFTING, PICKED, Graph, Rope, Tensor
+from golem_core.graph.graph import DRAFTING, PICKED, Graph, Rope, Tensor, rate
 from golem_core.graph.plan import Block, place
 
 Where = tuple[bool, int, int]  # in the arena, offset, bytes from a row to the next
@@ -53,6 +54,10 @@ class Arena:
         self._first: dict[Tensor, int] = {}
         self._last: dict[Tensor, int] = {}
         self._inside: set[Tensor] = set()  # read by another stage than the one that wrote it
+        for op in graph.ops:
+            if op.kind == "input" and op.output is not None:  # written before the first stage
+                self._first[op.output] = self._last[op.output] = -1
+                self._inside.add(op.output)
         for index, stage in enumerate(stages):
             self._follow(index, stage)
         for tensor in self.shown.values():
@@ -66,13 +71,21 @@ class Arena:
             for index, stage in enumerate(stages)
             if isinstance(stage, ExpertStage)
         }
+        leads = {
+            stage: Block(self._lead(stage), index, index)
+            for index, stage in enumerate(stages)
+            if isinstance(stage, ConvolveStage)
+        }
         ropes = {op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"}
         turns = {rope: Block(4 * width * rope.dims, -1, len(stages)) for rope in ropes}
-        self.nbytes = place([*values.values(), *codes.values(), *spreads.values(), *turns.values()])
+        self.nbytes = place(
+            [*values.values(), *codes.values(), *spreads.values(), *turns.values(), *leads.values()]
+        )
         self.codes: dict[View, Room] = {
             view: (block.offset, view.size, self._rows) for view, block in codes.items()
         }
         self.spreads = {stage: block.offset for stage, block in spreads.items()}
+        self.leads = {stage: block.offset for stage, block in leads.items()}
         self.turns: dict[Rope, Where] = {
             rope: (True, block.offset, 4 * rope.dims) for rope, block in turns.items()
         }
@@ -90,6 +103,7 @@ class Arena:
         """Where a value lies, which may be a part of another."""
         view = self.views[tensor]
         inside, offset, stride = self.places[view.root]
+        stride = stride * rate(view.root.rows) // rate(tensor.rows)
         return inside, offset + 4 * view.offset, stride
 
     def _root(self, tensor: Tensor) -> Tensor:
@@ -113,7 +127,7 @@ class Arena:
 
     def _value(self, root: Tensor) -> Block:
         few = root.rows == PICKED or root.part == DRAFTING
-        rows = self._outputs if few else self._width
+        rows = self._outputs if few else self._width * rate(root.rows)
         return Block(4 * rows * root.size, self._first[root], self._last[root])
 
     def _codes(self, stages: Sequence[Stage]) -> dict[View, Block]:
@@ -127,6 +141,11 @@ class Arena:
             elif isinstance(stage, (ProductStage, ExpertStage)) and self.views[stage.x] in made:
                 made[self.views[stage.x]].last = index
         return made
+
+    def _lead(self, stage: ConvolveStage) -> int:
+        """Bytes of a convolution's rows and those before them, of as many sequences as may be."""
+        rows = self._width * (rate(stage.rows) + stage.past)
+        return 4 * rows * stage.x.size
 
     def _spread(self, stage: ExpertStage) -> int:
         """Bytes of what the experts read, a row for each that a row has chosen."""
@@ -143,6 +162,9 @@ def touched(stage: Stage, coded: Collection[str]) -> tuple[list[Tensor], list[Te
     if isinstance(stage, (AttendStage, ScanStage)):
         assert stage.op.output is not None
         return list(stage.op.inputs), [stage.op.output]
+    if isinstance(stage, ConvolveStage):
+        also = [] if stage.product.residual is None else [stage.product.residual]
+        return [stage.x, *also], [stage.product.out]
     reads = [p.residual for p in stage.products if p.residual is not None]
     if reads_floats(stage, coded) or (isinstance(stage, ExpertStage) and stage.each):
         reads.append(stage.x)

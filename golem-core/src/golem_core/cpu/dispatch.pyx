@@ -80,8 +80,8 @@ FORMATS = {
     ))
 }
 SINGLES = (
-    "quantise", "rms_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid", "add", "mul", "scale",
-    "softcap", "rope_half", "rope_pairs", "store_half", "store_float", "attend_half",
+    "quantise", "rms_norm", "layer_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid", "elu", "add",
+    "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float", "attend_half",
     "attend_float", "axpy", "conv", "delta",
 )
 NAMES = (

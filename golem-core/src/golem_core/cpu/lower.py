@@ -18,6 +18,7 @@ from golem_core.cpu.tape import Tape
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.fuse import (
     AttendStage,
+    ConvolveStage,
     ExpertStage,
     Product,
     ProductStage,
@@ -36,7 +37,9 @@ from golem_core.graph.graph import (
     Op,
     Rope,
     State,
+    Tensor,
     Weight,
+    rate,
 )
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 from golem_core.graph.prune import prune
@@ -44,6 +47,9 @@ from golem_core.threads import choose
 
 # Formats whose products read quantised columns; the others read floats.
 CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+
+# Formats of the matrices of convolutions: their kernels read windows that overlap, in floats.
+CONVOLVED = ("F32", "F16")
 
 # The lanes of a delta net's state that lie together, as kernels/table.pxd has it.
 LANES = 32
@@ -74,6 +80,11 @@ class CpuProgram(Program):
         self._arena = arena
         self._logits = self._value(graph.result.name, self.outputs)
         self.drafts = graph.draft is not None
+        self._inputs = {
+            op.attributes["key"]: self._input(op.output)
+            for op in graph.ops
+            if op.kind == "input" and op.output is not None
+        }
         if graph.draft is not None:
             self._drafted = self._value(graph.draft.name, self.outputs)
 
@@ -89,7 +100,16 @@ class CpuProgram(Program):
         self._pass(batch, True)
         return self._drafted[: len(batch.ids)]
 
+    def _input(self, tensor: Tensor) -> np.ndarray:
+        """Where an input is written: [rows, size]."""
+        rows = self.outputs if tensor.rows == PICKED else self.width
+        found: np.ndarray = self.tape.view(self._arena.places[tensor][1], rows, tensor.size)
+        return found
+
     def _pass(self, batch: Batch, drafting: bool) -> None:
+        for key, room in self._inputs.items():
+            given = batch.inputs[key]
+            room[: len(given)] = given.reshape(len(given), room.shape[1])
         self.tape.run(
             batch.ids,
             batch.positions,
@@ -105,7 +125,12 @@ class CpuProgram(Program):
         """The first rows of a value, [rows, size], where it lies."""
         view = self._arena.views[self._arena.shown[name]]
         _, offset, _ = self._arena.places[view.root]
-        whole: np.ndarray = self.tape.view(offset, rows, view.root.size)
+        tensor, root = self._arena.shown[name], view.root
+        if rate(tensor.rows) != rate(root.rows):
+            rows = rows * rate(root.rows) // rate(tensor.rows)
+            whole: np.ndarray = self.tape.view(offset, rows, root.size)
+            return whole.reshape(-1, tensor.size)
+        whole = self.tape.view(offset, rows, root.size)
         return whole[:, view.offset : view.offset + view.size]
 
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
@@ -122,12 +147,29 @@ class CpuProgram(Program):
         traced = {}
         for name in wanted:
             tensor = self._arena.shown[name]
-            rows = counts.get(tensor.rows, len(batch.ids))
+            rows = counts.get(tensor.rows, len(batch.ids) * rate(tensor.rows))
             traced[name] = self._value(name, rows).copy().reshape(rows, *tensor.shape)
         return traced
 
+    def put(self, table: np.ndarray, first: int, kept: Sequence[np.ndarray]) -> None:
+        """See `Program.put`."""
+        for cache, made in enumerate(kept):
+            keys, values = np.ascontiguousarray(made, np.float32)
+            self.tape.put(cache, np.ascontiguousarray(table, np.int32), first, keys, values)
+
+    def get(self, table: np.ndarray, first: int, end: int) -> list[np.ndarray]:
+        """See `Program.get`."""
+        found = []
+        places = range(first // PAGE, -(-end // PAGE))
+        for cache in range(self.tape.caches):
+            pages = [np.stack(self.tape.page(cache, int(table[place]))) for place in places]
+            whole = np.concatenate(pages, axis=1)  # [2, positions, heads, dim]
+            found.append(whole[:, first - PAGE * places[0] : end - PAGE * places[0]].copy())
+        return found
+
     def close(self) -> None:
         """See `Program.close`."""
+        self._inputs.clear()
         self._logits = self._drafted = np.empty((0, 0), np.float32)
         self.tape.close()
 
@@ -226,6 +268,8 @@ class _Lowering:
                 self.write_experts(stage)
             elif isinstance(stage, ScanStage):
                 self.write_scan(stage)
+            elif isinstance(stage, ConvolveStage):
+                self.write_convolution(stage)
             else:
                 self.write_attend(stage)
 
@@ -252,11 +296,15 @@ class _Lowering:
         """Every matrix that a product reads, once."""
         found: dict[str, Weight] = {}
         for stage in self.stages:
+            products: list[Product] = []
             if isinstance(stage, (ProductStage, ExpertStage)):
-                for product in stage.products:
-                    for weight in (product.weight, product.gate):
-                        if weight is not None:
-                            found.setdefault(weight.name, weight)
+                products = stage.products
+            elif isinstance(stage, ConvolveStage):
+                products = [stage.product]
+            for product in products:
+                for weight in (product.weight, product.gate):
+                    if weight is not None:
+                        found.setdefault(weight.name, weight)
         return list(found.values())
 
     def lay_weights(self) -> tuple[list[tuple[Weight, int, int]], int]:
@@ -344,7 +392,7 @@ class _Lowering:
                     "codes": self.arena.codes[self.views[tensor]],
                 }
             )
-        self.tape.add_rows(stage.rows == PICKED, ops)
+        self.tape.add_rows(stage.rows == PICKED, rate(stage.rows), ops)
 
     def row_op(self, op: Op) -> dict[str, Any]:
         """What `Tape.add_rows` must know of one operation."""
@@ -365,6 +413,13 @@ class _Lowering:
             made["format"] = format_number(table)
             if table.shape[1] % stored.format.block:
                 raise Unsupported(f"{table.name}: rows of {table.shape[1]} are no whole blocks")
+        elif op.kind == "layer_norm":
+            made["heads"] = int(np.prod(shape[:-1], dtype=np.int64))
+            made["dim"] = shape[-1]
+            made["value"] = attributes["eps"]
+            made["vector"], made["bias"] = (
+                (w.floats() for w in op.weights) if op.weights else (None, None)
+            )
         elif op.kind == "rms_norm":
             made["heads"] = int(np.prod(shape[:-1], dtype=np.int64))
             made["dim"] = shape[-1]
@@ -406,7 +461,14 @@ class _Lowering:
         x = self.arena.place_of(stage.x)
         codes = self.arena.codes.get(self.views[stage.x])
         jobs = [self.job(product) for product in stage.products]
-        self.tape.add_product(stage.rows == PICKED, x if x[0] else None, codes, stage.x.size, jobs)
+        self.tape.add_product(
+            stage.rows == PICKED,
+            rate(stage.rows),
+            x if x[0] else None,
+            codes,
+            stage.x.size,
+            jobs,
+        )
 
     def write_experts(self, stage: ExpertStage) -> None:
         """Rows sorted by expert, put beside each other, and multiplied."""
@@ -445,6 +507,25 @@ class _Lowering:
         else:
             self.tape.add_previous(state, inputs[0], out, op.output.size)
 
+    def write_convolution(self, stage: ConvolveStage) -> None:
+        """Rows put behind those before them, then the product with windows of them."""
+        format = stage.product.weight.stored.format.name
+        if format not in CONVOLVED:
+            raise Unsupported(
+                f"{stage.product.weight.name} is {format}; the processor convolves with "
+                f"{', '.join(CONVOLVED)}"
+            )
+        self.tape.add_convolution(
+            stage.op.attributes["state"].index,
+            rate(stage.rows),
+            stage.past,
+            self.arena.place_of(stage.x),
+            (True, self.arena.leads[stage], 4 * stage.x.size),
+            stage.x.size,
+            stage.act,
+            self.job(stage.product),
+        )
+
     def job(self, product: Product) -> dict[str, Any]:
         return {
             "format": format_number(product.weight),
@@ -480,6 +561,8 @@ def said(stage: Stage) -> list[str]:
     if isinstance(stage, ExpertStage):
         name = stage.products[0].out.name
         return [*([f"sort {name}"] if stage.sorts else []), f"spread {name}", f"experts {name}"]
+    if isinstance(stage, ConvolveStage):
+        return [f"lead {stage.product.out.name}", f"product {stage.product.out.name}"]
     return [f"{stage.op.kind} {stage.op.name}"]
 
 

@@ -136,5 +136,5 @@ cdef void walk_experts(Code* code, Stage* stage, atomic_int* counter, char* scra
         first, end = mixture.begin[expert], mixture.begin[expert + 1]
         while first < end:
             tile(code, &stage.x, &job, unit % chunks * chunk, chunk, first,
-                 min(block, end - first), mixture.order, scratch)
+                 min(block, end - first), 0, mixture.order, scratch)
             first += block

@@ -35,8 +35,12 @@ cdef class Floats:
         """x, weight (or None) and out are [cols] float32."""
         self.k.rms_norm(&x[0], pointer(weight), x.shape[0], eps, &out[0])
 
+    def layer_norm(self, const float[::1] x, weight, bias, float eps, float[::1] out):
+        """x, weight and bias (or None) and out are [cols] float32."""
+        self.k.layer_norm(&x[0], pointer(weight), pointer(bias), x.shape[0], eps, &out[0])
+
     def glu(self, str act, const float[::1] gate, up, float[::1] out):
-        """act is silu, gelu_tanh, gelu_erf or sigmoid; gate, up (or None) and out are [n] float32."""
+        """act is an activation of `Graph.activate`; gate, up (or None) and out are [n] float32."""
         cdef Glu f = self.k.silu
         if act == "gelu_tanh":
             f = self.k.gelu_tanh
@@ -44,6 +48,8 @@ cdef class Floats:
             f = self.k.gelu_erf
         elif act == "sigmoid":
             f = self.k.sigmoid
+        elif act == "elu":
+            f = self.k.elu
         f(&gate[0], pointer(up), gate.shape[0], &out[0])
 
     def binary(self, str name, const float[::1] a, const float[::1] b, float[::1] out):

@@ -24,6 +24,8 @@ cdef enum:
     CONV = 6
     DELTA = 7
     PREVIOUS = 8
+    LEAD = 9                # what a convolution reads: rows behind those before them
+    WINDOWS = 10            # its product
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
@@ -32,6 +34,7 @@ cdef enum:
     TILE_PANELS = 4         # panels of 16 rows of a wide tile
     NARROW_PANELS = 32      # most panels of a narrow one
     CHANNELS = 256          # of a convolution that a worker takes at a time
+    LED = 64                # rows of a lead that it does
 
 
 cdef struct Run:
@@ -131,7 +134,7 @@ cdef inline bint single(Code* code, int s) noexcept nogil:
 
 
 cdef inline int rows_of(Code* code, Stage* stage) noexcept nogil:
-    return code.now.m if stage.picked else code.now.n
+    return code.now.m if stage.picked else code.now.n * stage.rate
 
 
 cdef inline void meet(Code* code, int first, int end, int worker, int workers,
@@ -163,6 +166,10 @@ cdef inline void walk_stage(Code* code, int s, int worker, int workers,
         walk_spread(code, stage, &code.counters[s])
     elif stage.kind == EXPERTS:
         walk_experts(code, stage, &code.counters[s], scratch, workers)
+    elif stage.kind == LEAD:
+        walk_lead(code, stage, &code.counters[s])
+    elif stage.kind == WINDOWS:
+        walk_windows(code, stage, &code.counters[s], scratch, workers)
     else:
         walk_scan(code, stage, &code.counters[s], <float*>scratch)
     if times != NULL:
@@ -198,6 +205,9 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
     if op.kind == NORM:
         for i in range(op.heads):
             k.rms_norm(a + i * op.dim, op.vector, op.dim, op.value, out + i * op.dim)
+    elif op.kind == LAYER_NORM:
+        for i in range(op.heads):
+            k.layer_norm(a + i * op.dim, op.vector, op.bias, op.dim, op.value, out + i * op.dim)
     elif op.kind == ROPE:
         b = <float*>at(&op.b, column, scratch)
         for i in range(op.heads):
@@ -334,15 +344,15 @@ cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scra
             return
         first = unit // chunks * block
         width = min(block, columns - first)
-        tile(code, &stage.x, job, unit % chunks * chunk, chunk, first, width, NULL, scratch)
+        tile(code, &stage.x, job, unit % chunks * chunk, chunk, first, width, 0, NULL, scratch)
 
 
 cdef void tile(Code* code, const Columns* x, Job* job, Py_ssize_t panel, Py_ssize_t chunk,
-               Py_ssize_t column, Py_ssize_t columns, const int* places,
+               Py_ssize_t column, Py_ssize_t columns, Py_ssize_t lead, const int* places,
                char* scratch) noexcept nogil:
-    """One tile of a product, finished: bias, gate, residual.
+    """One tile of a product, finished: bias, gate, activation, residual.
 
-    Column c's result is row c of what is written, or row places[c].
+    Column c's result is row c - lead of what is written, or row places[c].
     """
     cdef const Kernels* k = kernels()
     cdef float* values = <float*>scratch
@@ -360,7 +370,7 @@ cdef void tile(Code* code, const Columns* x, Job* job, Py_ssize_t panel, Py_ssiz
         job.product(&job.gate, panel, panels, x, column, columns, gates, stride, spare)
     for c in range(columns):
         y = values + c * stride
-        out = <float*>at(&job.out, places[column + c] if places != NULL else column + c, NULL) + row
+        out = <float*>at(&job.out, places[column + c] if places != NULL else column + c - lead, NULL) + row
         if job.bias != NULL:
             k.add(y, job.bias + row, rows, y)
         if job.gate.data != NULL:
@@ -368,6 +378,8 @@ cdef void tile(Code* code, const Columns* x, Job* job, Py_ssize_t panel, Py_ssiz
                 k.add(gates + c * stride, job.gate_bias + row, rows, gates + c * stride)
             job.act(gates + c * stride, y, rows, out)
         elif job.residual.base != NULL:
-            k.add(y, <float*>at(&job.residual, column + c, NULL) + row, rows, out)
+            k.add(y, <float*>at(&job.residual, column + c - lead, NULL) + row, rows, out)
+        elif job.act != NULL:
+            job.act(y, NULL, rows, out)
         else:
             memcpy(out, y, 4 * rows)

@@ -14,7 +14,7 @@ cdef struct Operand:
 # What a row operation does; tape.pyx has one line for each.
 cdef enum:
     ANGLES, EMBED, NORM, ROPE, STORE, ADD, MUL, SCALE, GLU, SOFTCAP, PICK, QUANTISE
-    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL
+    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM
 
 cdef struct RowOp:
     int kind
@@ -28,8 +28,8 @@ cdef struct RowOp:
     Py_ssize_t start            # slice: the first element of each piece,
     Py_ssize_t count            # and how many; concat: elements of each of b's pieces
     float value                 # epsilon, factor, cap or magnitude
-    const float* vector         # norm: weight or NULL; decay: a; combine: scales or NULL
-    const float* bias           # decay
+    const float* vector         # norms: weight or NULL; decay: a; combine: scales or NULL
+    const float* bias           # decay, layer norm
     const double* turns         # angles: radians a position, [half]
     const unsigned char* table  # embed: the file's rows
     Py_ssize_t row_bytes
@@ -59,6 +59,7 @@ cdef struct Kept:
     Py_ssize_t value_page
     int group
     Py_ssize_t window           # 0: none
+    int half                    # whether numbers are kept in half precision
     Store store
     Attend attend
 
@@ -78,6 +79,7 @@ cdef struct Stage:
     int kind                    # of those in replay.pxi
     int picked                  # rows are those of the logits, not the columns
     int count                   # of ops or jobs
+    int rate                    # rows of a column, where they are not picked
     RowOp* ops
     Job* jobs
     Columns x
@@ -98,6 +100,9 @@ cdef struct Stage:
     int each                    # every expert of a row reads a row of its own
     Operand source              # the rows' floats
     Columns codes               # the rows' codes, where they are not `each`
+    # a convolution over rows: the lead puts act(in[0]) to `out` behind the `past` rows before, the
+    # product reads these as `x`
+    Glu act
     # a scan: conv reads in[0], delta q, k, v, decay, beta
     Carried* state
     Operand inputs[5]

@@ -6,7 +6,7 @@ it is used up, and meet at a barrier. Nothing is allocated and no Python runs in
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
-from libc.math cimport cos, exp, log1p, sin
+from libc.math cimport cos, exp, ldexp, log1p, sin
 from libc.string cimport memcpy, memset
 
 import numpy as np
@@ -21,6 +21,8 @@ from golem_core.cpu.pool cimport Pool, Shared, arrive, proceed
 include "replay.pxi"
 include "mixture.pxi"
 include "scan.pxi"
+include "convolve.pxi"
+include "kept.pxi"
 include "memory.pxi"
 
 
@@ -144,6 +146,7 @@ cdef class Tape:
         kept.value_page = heads * kept.padded * PAGE * item
         kept.group = group
         kept.window = window or 0
+        kept.half = kv == "f16"
         kept.store = table.store_half if kv == "f16" else table.store_float
         kept.attend = table.attend_half if kv == "f16" else table.attend_float
         kept.key_bytes = max(64, self.group_pages[group] * kept.key_page)
@@ -183,9 +186,10 @@ cdef class Tape:
         self.code.stage_count += 1
         stage.kind = kind
         stage.picked = picked
+        stage.rate = 1
         if kind == ROWS:
             stage.ops = <RowOp*>PyMem_Calloc(count, sizeof(RowOp))
-        elif kind in (PRODUCT, EXPERTS):
+        elif kind in (PRODUCT, EXPERTS, WINDOWS):
             stage.jobs = <Job*>PyMem_Calloc(count, sizeof(Job))
         return stage
 
@@ -221,13 +225,14 @@ cdef class Tape:
         made.halves = <const int*>(self.arena + offset)
         return made
 
-    def add_rows(self, bint picked, list ops):
+    def add_rows(self, bint picked, int rate, list ops):
         """A stage of row operations, each a dict of what its kind needs (see `lower.py`)."""
         cdef const Kernels* table = kernels()
         cdef Stage* stage = self.add_stage(ROWS, picked, len(ops))
         cdef RowOp* op
         cdef const double[::1] turns
         cdef const unsigned char[::1] source
+        stage.rate = rate
         for given in ops:
             op = &stage.ops[stage.count]
             kind = given["kind"]
@@ -259,6 +264,10 @@ cdef class Tape:
             elif kind == "rms_norm":
                 op.kind = NORM
                 op.vector = self.floats(given["vector"])
+            elif kind == "layer_norm":
+                op.kind = LAYER_NORM
+                op.vector = self.floats(given["vector"])
+                op.bias = self.floats(given["bias"])
             elif kind == "rope":
                 op.kind = ROPE
                 op.rope = table.rope_half if given["layout"] == "half" else table.rope_pairs
@@ -314,6 +323,8 @@ cdef class Tape:
             return table.gelu_erf
         if name == "sigmoid":
             return table.sigmoid
+        if name == "elu":
+            return table.elu
         raise ValueError(f"no activation {name!r}")
 
     cdef Packed packed(self, tuple weight):
@@ -331,7 +342,7 @@ cdef class Tape:
         made.panel = weight[4]
         return made
 
-    def add_product(self, bint picked, x, codes, Py_ssize_t cols, list jobs):
+    def add_product(self, bint picked, int rate, x, codes, Py_ssize_t cols, list jobs):
         """A stage of products with the columns at `x` (floats) and `codes` (None: no codes)."""
         cdef Stage* stage = self.add_stage(PRODUCT, picked, len(jobs))
         cdef Operand floats
@@ -342,7 +353,24 @@ cdef class Tape:
             stage.x.floats = <const float*>floats.base
             stage.x.stride = floats.stride // 4
         stage.cols = cols
+        stage.rate = rate
         self.add_jobs(stage, jobs)
+
+    def add_convolution(self, int state, int rate, int past, tuple x, tuple lead, Py_ssize_t size,
+                        str act, dict job):
+        """Rows of x [size], activated, put to `lead` behind the `past` before; their windows' product."""
+        cdef Stage* stage = self.add_stage(LEAD, False, 0)
+        stage.state = self.states[state]
+        stage.inputs[0] = self.operand(x)
+        stage.out = self.operand(lead)
+        stage.size, stage.past, stage.rate = size, past, rate
+        if act:
+            stage.act = self.act(act)
+        stage = self.add_stage(WINDOWS, False, 1)
+        stage.past, stage.rate = past, rate
+        stage.x.floats = <const float*>self.operand(lead).base
+        stage.x.stride = size
+        self.add_jobs(stage, [job])
 
     cdef int add_jobs(self, Stage* stage, list jobs) except -1:
         cdef const Kernels* table = kernels()
@@ -360,6 +388,7 @@ cdef class Tape:
             if given["gate"] is not None:
                 job.gate = self.packed(given["gate"])
                 job.gate_bias = self.floats(given["gate_bias"])
+            if given["act"]:
                 job.act = self.act(given["act"])
             stage.count += 1
         return 0
@@ -486,6 +515,45 @@ cdef class Tape:
         window.shape[0], window.shape[1] = rows, size
         window.strides[0], window.strides[1] = 4 * size, 4
         return np.asarray(window)
+
+    # Keys and values from outside a pass
+
+    @property
+    def caches(self):
+        """How many there are."""
+        return self.cache_count
+
+    def put(self, int cache, const int[::1] table, Py_ssize_t first, const float[:, :, ::1] keys,
+            const float[:, :, ::1] values):
+        """Keeps keys and values [positions, heads, dim] at positions from `first` on."""
+        cdef Kept* kept = self.kept(cache, table, first + keys.shape[0])
+        if keys.shape[0] == 0:
+            return
+        if first < 0 or keys.shape[1] != kept.heads or keys.shape[2] != kept.dim or (
+                values.shape[0] != keys.shape[0] or values.shape[1] != kept.heads
+                or values.shape[2] != kept.dim):
+            raise ValueError(f"keys and values of {kept.heads} heads of {kept.dim} were expected")
+        put_kept(kept, &table[0], first, keys.shape[0], &keys[0, 0, 0], &values[0, 0, 0])
+
+    def page(self, int cache, int page):
+        """The keys and values [32, heads, dim] of a page, float32."""
+        cdef Kept* kept = self.kept(cache, np.array([page], np.int32), 1)
+        cdef float[:, :, ::1] keys = np.empty((PAGE, kept.heads, kept.dim), np.float32)
+        cdef float[:, :, ::1] values = np.empty((PAGE, kept.heads, kept.dim), np.float32)
+        get_kept(kept, page, &keys[0, 0, 0], &values[0, 0, 0])
+        return np.asarray(keys), np.asarray(values)
+
+    cdef Kept* kept(self, int cache, const int[::1] table, Py_ssize_t end) except NULL:
+        """A cache whose pages up to position `end` exist."""
+        cdef Py_ssize_t i
+        if not 0 <= cache < self.cache_count:
+            raise ValueError(f"cache {cache} of {self.cache_count}")
+        if end > table.shape[0] * PAGE:
+            raise ValueError(f"{end} positions in {table.shape[0]} pages")
+        for i in range((end + PAGE - 1) // PAGE):
+            if not 0 <= table[i] < self.group_pages[self.caches[cache].group]:
+                raise ValueError(f"page {table[i]} at position {i * PAGE}")
+        return self.caches[cache]
 
     # Replaying
 

@@ -1,12 +1,13 @@
 """From a record to stages: what a pool of workers can walk with one barrier after each.
 
-Five kinds of stage carry every program. A `RowStage` is a list of operations that read and write
+Six kinds of stage carry every program. A `RowStage` is a list of operations that read and write
 one row only, so a worker takes a row through all of them while it is in the nearest cache. A
 `ProductStage` multiplies one input with several matrices (the shared quantisation, the q-k-v
 group) and finishes each result where it stands (bias, residual, the gate of a GLU). An
 `ExpertStage` does so with the matrices of the experts that each row has chosen. An `AttendStage`
-is one layer's attention, and a `ScanStage` takes a sequence's rows one after the other. Fusing
-changes no value: the same sums in the same order.
+is one layer's attention, a `ScanStage` takes a sequence's rows one after the other, and a
+`ConvolveStage` is a product over windows of rows. Fusing changes no value: the same sums in the
+same order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from golem_core.graph.graph import READING, Graph, Op, Tensor, Weight
+from golem_core.graph.graph import READING, Graph, Op, Tensor, Weight, rate
 
 
 @dataclass(eq=False)
@@ -31,7 +32,8 @@ class RowStage:
 class Product:
     """One matrix of a product stage: out = x * weight + bias + residual.
 
-    With `gate` set: out = act(x * gate + gate_bias) * (x * weight + bias).
+    With `gate` set: out = act(x * gate + gate_bias) * (x * weight + bias); with `act` alone: out =
+    act(x * weight + bias).
     """
 
     out: Tensor
@@ -104,7 +106,28 @@ class AttendStage:
         return self.op.inputs[0].rows
 
 
-Stage = RowStage | ProductStage | ExpertStage | ScanStage | AttendStage
+@dataclass(eq=False)
+class ConvolveStage:
+    """A convolution over rows: act(x), where there is an `act`, in windows, times a matrix."""
+
+    op: Op
+    x: Tensor
+    act: str
+    product: Product
+
+    @property
+    def rows(self) -> str:
+        """The symbol of the row count."""
+        return self.x.rows
+
+    @property
+    def past(self) -> int:
+        """Rows before the newest in a window."""
+        past: int = self.op.attributes["state"].shape[0]
+        return past
+
+
+Stage = RowStage | ProductStage | ExpertStage | ScanStage | AttendStage | ConvolveStage
 
 ROWS = "rows"  # the kind of all that is done row by row
 SCANS = ("conv", "delta", "previous")
@@ -112,6 +135,7 @@ ALONE = (
     "linear",
     "linear_experts",
     "attend",
+    "convolve",
     *SCANS,
 )  # what is no operation on single rows
 
@@ -127,7 +151,9 @@ class View:
 
 def is_view(op: Op) -> bool:
     """Whether an operation only says the same memory in another way."""
-    return op.kind == "reshape" or (op.kind == "slice" and len(op.inputs[0].shape) == 1)
+    if op.kind in ("reshape", "split", "join"):
+        return True
+    return op.kind == "input" or (op.kind == "slice" and len(op.inputs[0].shape) == 1)
 
 
 def storage(graph: Graph) -> dict[Tensor, View]:
@@ -136,13 +162,20 @@ def storage(graph: Graph) -> dict[Tensor, View]:
     for op in graph.ops:
         if op.output is None:
             continue
-        if is_view(op):
+        if is_view(op) and op.inputs:
             whole = views[op.inputs[0]]
+            if op.kind in ("split", "join") and (whole.offset or not dense(op.inputs[0], whole)):
+                raise ValueError(f"{op.name} reads a part of rows, {op.inputs[0].name}")
             start = op.attributes.get("start", 0)
             views[op.output] = View(whole.root, whole.offset + start, op.output.size)
         else:
             views[op.output] = View(op.output, 0, op.output.size)
     return views
+
+
+def dense(tensor: Tensor, view: View) -> bool:
+    """Whether a tensor's rows are all that its root's rows have."""
+    return tensor.size * rate(tensor.rows) == view.root.size * rate(view.root.rows)
 
 
 def fuse(
@@ -174,6 +207,7 @@ class _Scheduler:
         self.sorted: Tensor | None = None  # the routing that rows were last sorted by
         self.made: list[Stage] = []
         self.readers: dict[Tensor, list[Op]] = {}
+        self.made_by = {op.output: op for op in ops if op.output is not None}
         self.done: set[Tensor] = set()
         self.missing: dict[Op, int] = {}
         self.after_store: dict[Op, list[Op]] = {}
@@ -195,7 +229,7 @@ class _Scheduler:
     def stages(self) -> list[Stage]:
         while self.place:
             took = self.take_rows() or self.take_products() or self.take_experts()
-            if not (took or self.take_scan() or self.take_attend()):
+            if not (took or self.take_scan() or self.take_attend() or self.take_convolution()):
                 raise ValueError(f"{next(iter(self.place)).name} waits for what nothing computes")
         return self.made
 
@@ -235,13 +269,20 @@ class _Scheduler:
     def take_rows(self) -> bool:
         took = False
         while (op := self.first(ROWS)) is not None:
-            if not is_view(op):
+            if not is_view(op) and not self.taken_along(op):
                 symbol = (op.output or op.inputs[0]).rows
                 # A pick reads rows that other workers wrote: it begins a stage.
                 self.row_stage(symbol, fresh=op.kind == "pick").ops.append(op)
             self.finish(op)
             took = True
         return took
+
+    def taken_along(self, op: Op) -> bool:
+        """Whether an activation is done where the one convolution that reads it brings its rows."""
+        if op.kind != "activate" or op.output is None:
+            return False
+        reader = self.only_reader(op.output)
+        return reader is not None and reader.kind == "convolve"
 
     def alike(self, op: Op) -> list[Op]:
         """The operations of its kind, still to be taken, that read what `op` reads."""
@@ -323,6 +364,10 @@ class _Scheduler:
             if other_term is not op.output and other_term in self.done and after.output is not None:
                 made.residual, made.out = other_term, after.output
                 self.finish(after)
+        elif after.kind == "activate" and not experts and not self.taken_along(after):
+            assert after.output is not None
+            made.act, made.out = after.attributes["act"], after.output
+            self.finish(after)
         return made
 
     def only_reader(self, tensor: Tensor) -> Op | None:
@@ -353,4 +398,15 @@ class _Scheduler:
             return False
         self.made.append(AttendStage(op))
         self.finish(op)
+        return True
+
+    def take_convolution(self) -> bool:
+        op = self.first("convolve")
+        if op is None:
+            return False
+        x, act = op.inputs[0], ""
+        before = self.made_by.get(x)
+        if before is not None and before.kind == "activate" and self.taken_along(before):
+            x, act = before.inputs[0], before.attributes["act"]
+        self.made.append(ConvolveStage(op, x, act, self.product(op, [], set())))
         return True

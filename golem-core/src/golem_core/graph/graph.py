@@ -3,8 +3,8 @@
 A model's `forward` is plain Python over a `Graph`. Nothing is computed while it runs: each call
 checks its shapes by the rule in `ops.OPS` and appends one `Op`. `compile.compile` turns the record
 into a `Program` of one backend. The number of rows is left open: a tensor has the shape of *one*
-row and a symbol for how many there are, ``"n"`` for the columns of a pass and ``"m"`` for those
-whose logits are wanted.
+row and a symbol for how many there are: ``"n"`` for the columns of a pass, ``"m"`` for those whose
+logits are wanted, and ``"n*6"`` where each column has six rows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,19 @@ PICKED = "m"
 # The two passes that a program can make: the one that reads, and the one that guesses ahead.
 READING = "reading"
 DRAFTING = "drafting"
+
+# What has a place in a sequence, and so a row a column at most.
+PLACED = ("embed", "rope", "store", "attend", "pick", "conv", "delta", "previous", "recall")
+
+
+def rate(rows: str) -> int:
+    """How many rows a column has, by the symbol of a row count."""
+    return int(rows[2:]) if rows.startswith("n*") else 1
+
+
+def at_rate(count: int) -> str:
+    """The symbol of so many rows a column."""
+    return COLUMNS if count == 1 else f"n*{count}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +210,10 @@ class Graph:
 
     # What a model writes
 
+    def input(self, key: str, shape: Sequence[int], rows: str = COLUMNS) -> Tensor:
+        """What the caller of a pass gives: `Batch.inputs[key]`, a row a column, or a wanted row."""
+        return self._record("input", key, (), (), rows=rows, key=key, shape=tuple(shape))
+
     def embed(self, table: Weight, name: str | None = None) -> Tensor:
         """The rows of `table` [vocabulary, d] that the pass's token ids name: [n, d]."""
         return self._record("embed", name or table.waypoint, (), (table,), full=True)
@@ -217,6 +234,23 @@ class Graph:
         if full and weight is not None:
             name = weight.waypoint
         return self._record("rms_norm", name, (x,), weights, full=full, eps=eps)
+
+    def layer_norm(
+        self,
+        x: Tensor,
+        weight: Weight | None,
+        bias: Weight | None,
+        eps: float,
+        name: str | None = None,
+    ) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis (Ba, 2016)."""
+        if (weight is None) != (bias is None):
+            raise ValueError(f"{name}: a layer norm has a weight and a bias, or neither")
+        weights = () if weight is None or bias is None else (weight, bias)
+        full = name is None and weight is not None
+        if full and weight is not None:
+            name = weight.waypoint
+        return self._record("layer_norm", name, (x,), weights, full=full, eps=eps)
 
     def rope(self, x: Tensor, rope: Rope, name: str | None = None) -> Tensor:
         """Turns each head of x [heads, dim] by its row's position."""
@@ -269,7 +303,7 @@ class Graph:
         return self._record("glu", name, (gate, up), (), act=act)
 
     def activate(self, x: Tensor, act: str, name: str | None = None) -> Tensor:
-        """act(x), the activations of `glu`."""
+        """act(x): the activations of `glu`, and elu."""
         return self._record("activate", name, (x,), (), act=act)
 
     def l2_norm(self, x: Tensor, eps: float, name: str | None = None) -> Tensor:
@@ -301,6 +335,44 @@ class Graph:
     def heads(self, x: Tensor, dim: int) -> Tensor:
         """x [heads * dim] as [heads, dim]."""
         return self.reshape(x, (x.size // dim, dim))
+
+    # Rows at other rates
+
+    def split(self, x: Tensor, parts: int, name: str | None = None) -> Tensor:
+        """The elements of each row as `parts` rows: [n, parts * d] to [n*parts, d]."""
+        rows = at_rate(rate(self._several(x)) * parts)
+        return self._record("split", name, (x,), (), rows=rows, parts=parts)
+
+    def join(self, x: Tensor, parts: int, name: str | None = None) -> Tensor:
+        """`parts` rows of a column as one: [n*parts, d] to [n, parts * d]."""
+        if rate(self._several(x)) % parts:
+            raise ValueError(f"{x.name} has {rate(x.rows)} rows a column, not to be joined {parts}")
+        rows = at_rate(rate(x.rows) // parts)
+        return self._record("join", name, (x,), (), rows=rows, parts=parts)
+
+    def convolve(
+        self,
+        x: Tensor,
+        weight: Weight,
+        bias: Weight | None,
+        state: State,
+        name: str | None = None,
+    ) -> Tensor:
+        """A causal convolution over rows, `weight` [outputs, taps * channels], plus `bias`.
+
+        out[i] = weight times rows i - taps + 1 to i beside each other, oldest first; `state`
+        [taps - 1, channels] has the newest rows before, zeros before the first.
+        """
+        weights = (weight,) if bias is None else (weight, bias)
+        named = name or weight.waypoint
+        self._several(x)
+        return self._record("convolve", named, (x,), weights, name is None, state=state)
+
+    @staticmethod
+    def _several(x: Tensor) -> str:
+        if x.rows == PICKED:
+            raise ValueError(f"{x.name} are wanted rows, which do not follow each other")
+        return x.rows
 
     # Mixtures of experts
 
@@ -411,6 +483,8 @@ class Graph:
             if tensor.part != self._part:
                 raise ValueError(f"{kind} of the {self._part} pass reads {tensor.name}")
         waypoint = self._name(kind, name, full)
+        if kind in PLACED and any(rate(t.rows) > 1 for t in inputs):
+            raise ValueError(f"{waypoint} reads {inputs[0].name}, which has rows {inputs[0].rows}")
         if len({t.rows for t in inputs}) > 1:
             raise ValueError(f"{waypoint} mixes rows {sorted({t.rows for t in inputs})}")
         shape = OPS[kind].shape(

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from golem_core.graph.frames import CONVOLVE, INPUT, JOIN, SPLIT
 from golem_core.graph.mixture import COMBINE, LINEAR_EXPERTS, ROUTE
 from golem_core.graph.recurrent import CONV, DECAY, DELTA, PREVIOUS, RECALL
 from golem_core.graph.spec import OpSpec, Setting, Shape, need
 
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu_erf", "sigmoid")
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu_erf", "sigmoid", "elu")
 
 
 # Shape rules
@@ -39,6 +40,12 @@ def _linear_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, An
 def _rms_norm_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
     if w:
         need(w[0] == x[0][-1:], name, f"weight {list(w[0])} does not fit {list(x[0])}")
+    return x[0]
+
+
+def _layer_norm_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any]) -> Shape:
+    for shape in w:
+        need(shape == x[0][-1:], name, f"weight {list(shape)} does not fit {list(x[0])}")
     return x[0]
 
 
@@ -112,6 +119,13 @@ def _rms_norm(_s: Setting, x: Any, w: Any, a: Any) -> np.ndarray:
     return np.asarray(y * w[0] if w else y)
 
 
+def _layer_norm(_s: Setting, x: Any, w: Any, a: Any) -> np.ndarray:
+    z = x[0].astype(np.float64)
+    z -= z.mean(axis=-1, keepdims=True)
+    y = (z / np.sqrt(np.mean(z**2, axis=-1, keepdims=True) + a["eps"])).astype(np.float32)
+    return np.asarray(y * w[0] + w[1] if w else y)
+
+
 def _rope(s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
     rope, y = a["rope"], x[0].copy()
     angle = s.positions[:, None, None] * rope.frequencies()
@@ -171,6 +185,8 @@ def activate(x: np.ndarray, act: str) -> np.ndarray:
         y = 0.5 * z * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
     elif act == "sigmoid":
         y = 0.5 * (1.0 + np.tanh(0.5 * z))
+    elif act == "elu":
+        y = np.where(z > 0, z, np.expm1(np.minimum(z, 0.0)))
     else:
         y = 0.5 * z * (1.0 + _erf(z / math.sqrt(2.0)))
     return np.asarray(y.astype(np.float32))
@@ -205,9 +221,11 @@ def _reshape(_s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
 
 
 OPS: Mapping[str, OpSpec] = {
+    "input": INPUT,
     "embed": OpSpec(_embed_shape, _embed),
     "linear": OpSpec(_linear_shape, _linear),
     "rms_norm": OpSpec(_rms_norm_shape, _rms_norm),
+    "layer_norm": OpSpec(_layer_norm_shape, _layer_norm),
     "rope": OpSpec(_rope_shape, _rope),
     "store": OpSpec(_store_shape, _store),
     "attend": OpSpec(_attend_shape, _attend),
@@ -221,6 +239,9 @@ OPS: Mapping[str, OpSpec] = {
     "reshape": OpSpec(_reshape_shape, _reshape),
     "slice": OpSpec(_slice_shape, _slice),
     "concat": OpSpec(_concat_shape, _concat),
+    "split": SPLIT,
+    "join": JOIN,
+    "convolve": CONVOLVE,
     "route": ROUTE,
     "linear_experts": LINEAR_EXPERTS,
     "combine": COMBINE,

@@ -7,8 +7,8 @@ which positions of which sequences, and where each sequence's pages lie.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Batch:
     outputs: np.ndarray  # int32 [m], ascending: the columns whose logits are wanted
     states: np.ndarray | None = None  # int32 [s]
     keeps: np.ndarray | None = None  # int32 [n]
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32 [n or m, *shape]
 
 
 class Program(ABC):
@@ -81,6 +82,18 @@ class Program(ABC):
     @abstractmethod
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """As `run`, and gives the named waypoints (all: None), each float32 [rows, *shape]."""
+
+    def put(self, table: np.ndarray, first: int, kept: Sequence[np.ndarray]) -> None:
+        """Writes keys and values that another pass, or another program, has made.
+
+        kept is for each cache float32 [2, positions, heads, dim], keys then values; they stand at
+        positions from `first` on, in the pages of `table` int32 [pages of the sequence].
+        """
+        raise NotImplementedError(f"{self.device} takes no keys and values")
+
+    def get(self, table: np.ndarray, first: int, end: int) -> list[np.ndarray]:
+        """The keys and values of positions first to end, as `put` takes them."""
+        raise NotImplementedError(f"{self.device} gives no keys and values")
 
     @abstractmethod
     def close(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from golem_core.graph.graph import COLUMNS, DRAFTING, PICKED, READING, Graph, Op, Tensor
 
 # What reads rows that others wrote, or keeps rows for others: it needs them all.
-MIXING = ("store", "conv", "delta", "previous")
+MIXING = ("store", "conv", "convolve", "delta", "previous", "split", "join")
 
 
 def prune(graph: Graph, keep: Collection[str]) -> Graph:
@@ -45,7 +45,7 @@ class _Pruning:
     def take(self, op: Op) -> None:
         """One operation as it was, or on the rows whose logits are wanted."""
         out = op.output
-        if out is None or (out.rows == COLUMNS and out in self.whole):
+        if out is None or out in self.whole or (op.kind == "input" and out.rows == PICKED):
             self.graph.ops.append(op)
             if out is not None:
                 self.now[out] = out
@@ -76,10 +76,12 @@ def _needed(graph: Graph, keep: frozenset[str]) -> set[Tensor]:
     whole: set[Tensor] = set()
     for op in reversed(graph.part(READING)):
         out = op.output
-        if out is not None and (op.name in keep or op.kind in ("embed", *MIXING)):
+        if out is None or out.rows == PICKED:
+            pass
+        elif op.name in keep or op.kind in ("embed", "input", *MIXING) or out.rows != COLUMNS:
             whole.add(out)
         # A pick needs no row itself, but stays where it is when it is asked for by name.
         needed = op.name in keep if op.kind == "pick" else op.kind in MIXING or out in whole
         if needed:
-            whole.update(tensor for tensor in op.inputs if tensor.rows == COLUMNS)
+            whole.update(tensor for tensor in op.inputs if tensor.rows != PICKED)
     return whole

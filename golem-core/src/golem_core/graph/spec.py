@@ -18,6 +18,9 @@ class Setting(Protocol):
     positions: np.ndarray  # int32 [n]
     outputs: np.ndarray  # int32 [m]
 
+    def given(self, key: str) -> np.ndarray:
+        """What the caller of the pass gives under a name."""
+
     def keep(self, cache: Any, row: int, key: np.ndarray, value: np.ndarray) -> None:
         """Keeps one position's keys and values [heads, dim] in the row's sequence."""
 

@@ -66,6 +66,17 @@ class ReferenceProgram(Program):
         values = self._replay(batch, READING)
         return values if names is None else {name: values[name] for name in names}
 
+    def put(self, table: np.ndarray, first: int, kept: Sequence[np.ndarray]) -> None:
+        """See `Program.put`."""
+        for pages, made in zip(self._kept, kept, strict=True):
+            at = np.arange(first, first + made.shape[1])
+            pages[:, table[at // PAGE], at % PAGE] = made
+
+    def get(self, table: np.ndarray, first: int, end: int) -> list[np.ndarray]:
+        """See `Program.get`."""
+        at = np.arange(first, end)
+        return [pages[:, table[at // PAGE], at % PAGE].astype(np.float32) for pages in self._kept]
+
     def close(self) -> None:
         """See `Program.close`."""
         self._weights.clear()
@@ -98,6 +109,10 @@ class Pages:
         self.ids, self.positions, self.outputs = batch.ids, batch.positions, batch.outputs
         self._kept, self._slots, self._batch, self._writes = kept, carried, batch, writes
         self._now: dict[tuple[int, int], np.ndarray] = {}  # by state and sequence
+
+    def given(self, key: str) -> np.ndarray:
+        """See `spec.Setting.given`."""
+        return np.asarray(self._batch.inputs[key], np.float32)
 
     def keep(self, cache: Cache, row: int, key: np.ndarray, value: np.ndarray) -> None:
         """See `spec.Setting.keep`."""

@@ -5,6 +5,7 @@ cdef enum Act:
     GELU_TANH
     GELU_ERF
     SIGMOID
+    ELU
 
 
 cdef inline f32x16 act(Act kind, f32x16 x) noexcept nogil:
@@ -12,6 +13,8 @@ cdef inline f32x16 act(Act kind, f32x16 x) noexcept nogil:
     if kind == GELU_ERF:
         t = erf_(mul(x, splat(0.70710678118654752440)))
         return mul(mul(splat(0.5), x), add(splat(1.0), t))
+    if kind == ELU:
+        return select_lt(x, zero(), expm1_(x), x)
     if kind == GELU_TANH:  # x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)
         t = fma(mul(x, x), splat(-2.0 * 0.79788456080286535588 * 0.044715),
                 splat(-2.0 * 0.79788456080286535588))
@@ -47,6 +50,10 @@ cdef void gelu_erf(const float* gate, const float* up, Py_ssize_t n, float* out)
 
 cdef void sigmoid(const float* gate, const float* up, Py_ssize_t n, float* out) noexcept nogil:
     glu(SIGMOID, gate, up, n, out)
+
+
+cdef void elu(const float* gate, const float* up, Py_ssize_t n, float* out) noexcept nogil:
+    glu(ELU, gate, up, n, out)
 
 
 cdef void axpy_floats(const float* a, float c, Py_ssize_t n, float* out) noexcept nogil:

@@ -31,10 +31,12 @@ include "recurrent.pxi"
 cdef void fill_floats(Kernels* k) noexcept:
     k.quantise = quantise
     k.rms_norm = rms_norm
+    k.layer_norm = layer_norm
     k.silu = silu
     k.gelu_tanh = gelu_tanh
     k.gelu_erf = gelu_erf
     k.sigmoid = sigmoid
+    k.elu = elu
     k.add = add_floats
     k.mul = mul_floats
     k.scale = scale_floats

@@ -26,6 +26,20 @@ cdef inline f32x16 exp_(f32x16 x) noexcept nogil:
     return select_lt(x, splat(-86.6), zero(), add(p, p))
 
 
+# e^x - 1 for x of 0 or less, at most 3 ulp. Near 0, where e^x - 1 cancels, its series.
+cdef inline f32x16 expm1_(f32x16 x) noexcept nogil:
+    cdef f32x16 p = splat(2.7557319e-06)  # 1 / 9!
+    p = fma(p, x, splat(2.4801587e-05))
+    p = fma(p, x, splat(0.00019841270))
+    p = fma(p, x, splat(0.0013888889))
+    p = fma(p, x, splat(0.0083333333))
+    p = fma(p, x, splat(0.041666667))
+    p = fma(p, x, splat(0.16666667))
+    p = fma(p, x, splat(0.5))
+    p = fma(mul(p, x), x, x)
+    return select_lt(x, splat(-0.7), sub(exp_(x), splat(1.0)), p)
+
+
 # At most 3 ulp. An odd polynomial near 0, where 1 - 2 / (e^2x + 1) cancels.
 cdef inline f32x16 tanh_(f32x16 x) noexcept nogil:
     cdef f32x16 a = max_(sub(zero(), x), x)

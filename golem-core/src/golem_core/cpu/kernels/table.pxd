@@ -69,6 +69,10 @@ ctypedef void (*Quantise)(const float* x, Py_ssize_t cols, signed char* codes, f
 ctypedef void (*RmsNorm)(const float* x, const float* weight, Py_ssize_t cols, float eps,
                          float* out) noexcept nogil
 
+# out = (x - mean) / sqrt(variance + eps) * weight + bias; both or neither may be NULL; out may be x.
+ctypedef void (*LayerNorm)(const float* x, const float* weight, const float* bias, Py_ssize_t cols,
+                           float eps, float* out) noexcept nogil
+
 # out[i] = act(gate[i]) * up[i]; up may be NULL (then act alone); out may be gate or up.
 ctypedef void (*Glu)(const float* gate, const float* up, Py_ssize_t n, float* out) noexcept nogil
 
@@ -124,10 +128,12 @@ cdef struct Kernels:
     Dequantise dequantise[FORMATS]
     Quantise quantise
     RmsNorm rms_norm
+    LayerNorm layer_norm
     Glu silu
     Glu gelu_tanh
     Glu gelu_erf
     Glu sigmoid
+    Glu elu
     Binary add
     Binary mul
     Scalar scale
