@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
+import subprocess
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -19,13 +22,16 @@ AVX512VNNI = [
     *("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
     "-mprefer-vector-width=512",
 ]
+AMX = [*AVX512VNNI, "-mamx-tile", "-mamx-int8"]
 DOTPROD = ["-march=armv8.2-a+dotprod+fp16"]
 
 # Every instruction set that a machine may have, and what its compiler must be told.
 KERNELS = {
-    "x86_64": {"generic": [], "avx2": AVX2, "avx512vnni": AVX512VNNI},
+    "x86_64": {"generic": [], "avx2": AVX2, "avx512vnni": AVX512VNNI, "amx": AMX},
     "aarch64": {"generic": [], "neon": [], "neon_dotprod": DOTPROD},
 }
+# What not every compiler knows: where it does not, `dispatch` finds no such module.
+YOUNG = ("amx",)
 MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 MACHINE = os.environ.get("GOLEM_TARGET", MACHINE)  # when the compiler is a cross-compiler
 
@@ -62,10 +68,19 @@ def extension(source: Path, flags: list[str]) -> Extension:
     )
 
 
-kernels = [
-    extension(CPU / "kernels" / f"{isa}.pyx", flags)
-    for isa, flags in KERNELS.get(MACHINE, {"generic": []}).items()
-]
+def known(flags: list[str]) -> bool:
+    """Whether the compiler knows the flags."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    command = [*shlex.split(compiler), *flags, "-fsyntax-only", "-x", "c", os.devnull]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+kernels = []
+for isa, flags in KERNELS.get(MACHINE, {"generic": []}).items():
+    if isa in YOUNG and not known(flags):
+        print(f"the kernels for {isa} are left out: this compiler does not know {' '.join(flags)}")
+        continue
+    kernels.append(extension(CPU / "kernels" / f"{isa}.pyx", flags))
 WEIGHTS = Path("src/golem_core/weights")
 rest = [extension(s, []) for s in sorted([*CPU.glob("*.pyx"), *WEIGHTS.glob("*.pyx")])]
 

@@ -53,11 +53,32 @@ def test_a_layer_that_the_processor_lacks_is_refused():
 
 def test_golem_isa_stops_at_a_layer():
     code = "from golem_core.cpu import dispatch; print(dispatch.layer())"
-    assert python(code, GOLEM_ISA="generic").stdout.strip() == "generic"
+    for layer in dispatch.LAYERS:
+        assert python(code, GOLEM_ISA=layer).stdout.strip() == layer
     assert python(code, GOLEM_ISA="").stdout.strip() == dispatch.LAYERS[-1]
     assert (
         "GOLEM_ISA is 'sse9'; this processor runs generic" in python(code, GOLEM_ISA="sse9").stderr
     )
+
+
+@pytest.mark.skipif("amx" not in dispatch.LAYERS, reason="this processor has no amx")
+def test_where_the_system_denies_tiles_the_layer_is_refused():
+    # Linux denies them to a process whose stack for signals has no room to save tiles.
+    code = """
+import ctypes
+
+class Stack(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+room = ctypes.create_string_buffer(4096)
+stack = Stack(ctypes.addressof(room), 0, len(room))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+from golem_core.cpu import dispatch
+print(dispatch.layer())
+"""
+    below = dispatch.LAYERS[dispatch.LAYERS.index("amx") - 1]
+    assert python(code, GOLEM_ISA="").stdout.strip() == below
+    assert "GOLEM_ISA is 'amx'; this processor runs" in python(code, GOLEM_ISA="amx").stderr
 
 
 def test_only_the_layers_that_are_used_are_imported():

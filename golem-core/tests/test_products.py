@@ -146,6 +146,24 @@ def test_products_of_codes_equal_the_reference(name, rows, cols):
         assert not found[:, rows:].any()
 
 
+@pytest.mark.parametrize("name", CODED)
+def test_products_with_many_columns_equal_the_reference(name):
+    # An odd number of panels, and more blocks than a kernel of tiles unpacks at a time.
+    rows, cols = 72, 1280 if name.endswith("K") else 1184
+    blocks = matrix(name, rows, cols)
+    packed = probe_products.pack(name, blocks.reshape(-1), rows, cols)
+    codes, scales, *sums = columns(270, cols)
+    scales[5, 7] = np.nan  # of no other column
+    codes = np.concatenate([np.zeros(1, np.int8), codes.reshape(-1)])[1:].reshape(codes.shape)
+    x = (codes, scales, *sums)
+    wanted = reference(name, blocks, x)
+    parts = [(0, 23), (1, 24), (0, 40), (2, 41), (3, 54), (0, 100), (9, 128), (0, 129), (0, 270)]
+    for first, n in parts:
+        found = probe_products.product(name, packed, rows, cols, x, column=first, columns=n)
+        assert np.array_equal(found[:, :rows], wanted[first : first + n], equal_nan=True)
+        assert not np.nan_to_num(found[:, rows:]).any()
+
+
 @pytest.mark.parametrize("cols", [32, 96, 160])
 @pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
 def test_an_odd_number_of_blocks(name, cols):
@@ -156,8 +174,9 @@ def test_an_odd_number_of_blocks(name, cols):
     assert np.array_equal(found, reference(name, blocks, x))
 
 
+@pytest.mark.parametrize("n", [2, 48])
 @pytest.mark.parametrize("name", CODED)
-def test_the_largest_codes_do_not_overflow(name):
+def test_the_largest_codes_do_not_overflow(name, n):
     blocks = np.full_like(matrix(name, 16, 256), 0x00 if name in ("Q6_K", "Q8_0") else 0xFF)
     if name == "Q8_0":
         blocks[...] = 0x80
@@ -168,12 +187,12 @@ def test_the_largest_codes_do_not_overflow(name):
         put(blocks, MINIMUM[name], 0.01)
     packed = probe_products.pack(name, blocks.reshape(-1), 16, 256)
     for code in (-127, 127):
-        codes = np.full((2, 256), code, np.int8)
+        codes = np.full((n, 256), code, np.int8)
         x = (
             codes,
-            np.ones((2, 8), np.float32),
-            np.full((2, 8), 32 * code, np.int32),
-            np.full((2, 16), 16 * code, np.int32),
+            np.ones((n, 8), np.float32),
+            np.full((n, 8), 32 * code, np.int32),
+            np.full((n, 16), 16 * code, np.int32),
         )
         found = probe_products.product(name, packed, 16, 256, x)
         assert np.array_equal(found, reference(name, blocks, x))

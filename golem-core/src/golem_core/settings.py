@@ -225,7 +225,7 @@ SETTINGS: dict[str, Setting] = {
             metavar="GIB", exported=True,
         ),
         Setting(
-            "isa", text, None, "The highest instruction set that kernels may use.",
+            "isa", text, None, "The highest instruction set of kernels; `golem env` lists them.",
             "the best that the processor has", metavar="NAME", exported=True,
         ),
         Setting(

@@ -8,6 +8,7 @@ layer keeps its table, so what was compiled under one goes on running it after `
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.string cimport memcpy
@@ -35,6 +36,23 @@ cdef extern from *:
     static int runs_avx2(void) { return 0; }
     static int runs_avx512vnni(void) { return 0; }
     #endif
+    #if defined(__x86_64__) && defined(__linux__)
+    #include <cpuid.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    static int runs_amx(void) {  /* and the kernel lets this process, and its threads, use tiles */
+        unsigned a, b, c, d, low, high;
+        if (!runs_avx512vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)
+                || !(d >> 24 & 1) || !(d >> 25 & 1))  /* amx-tile, amx-int8 */
+            return 0;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        if ((low >> 17 & 3) != 3)  /* states of tiles are saved: 17 XTILECFG, 18 XTILEDATA */
+            return 0;
+        return syscall(SYS_arch_prctl, 0x1023, 18) == 0;  /* ARCH_REQ_XCOMP_PERM */
+    }
+    #else
+    static int runs_amx(void) { return 0; }
+    #endif
     #if defined(__aarch64__)
     static int runs_neon(void) { return 1; }
     #if defined(__linux__)
@@ -55,22 +73,24 @@ cdef extern from *:
     """
     bint runs_avx2()
     bint runs_avx512vnni()
+    bint runs_amx()
     bint runs_neon()
     bint runs_neon_dotprod()
 
 cdef enum:
-    MOST_LAYERS = 3
+    MOST_LAYERS = 4
+    CODES = 384 * 1024      # bytes of columns' codes that stay in the second cache
 
 cdef int SLOTS = sizeof(Kernels) // sizeof(void*)
 
-KNOWN = ("generic", "avx2", "avx512vnni", "neon", "neon_dotprod")
+KNOWN = ("generic", "avx2", "avx512vnni", "amx", "neon", "neon_dotprod")
 LAYERS = tuple(
     name
     for name, runs in zip(
-        KNOWN, (True, runs_avx2(), runs_avx512vnni(), runs_neon(), runs_neon_dotprod()),
+        KNOWN, (True, runs_avx2(), runs_avx512vnni(), runs_amx(), runs_neon(), runs_neon_dotprod()),
         strict=True,
     )
-    if runs
+    if runs and find_spec(f"golem_core.cpu.kernels.{name}")  # what the compiler knew
 )
 FORMATS = {
     name: number
@@ -93,6 +113,7 @@ if len(FORMATS) != FORMAT_COUNT or len(NAMES) != SLOTS:
 
 cdef Kernels[MOST_LAYERS] tables
 cdef const Kernels* current = NULL
+cdef bint tiled = False
 cdef list providers = []  # for each layer, the layer that provides each kernel
 
 
@@ -101,9 +122,20 @@ cdef const Kernels* kernels() noexcept nogil:
     return current
 
 
+cdef Py_ssize_t columns_at_once(Py_ssize_t cols) noexcept nogil:
+    """How many columns, of `cols` elements each, a wide product had best take at a time.
+
+    As many as stay in the second cache, since each pair of panels reads them all; of tiles, which
+    go through a part of the columns' length at a time, as many as rows are unpacked for.
+    """
+    if tiled:
+        return TILE_COLUMNS
+    return max(<Py_ssize_t>32, min(<Py_ssize_t>TILE_COLUMNS, CODES // cols & ~7))
+
+
 def use(str highest):
     """Lays the table up to a layer; `Unsupported` where the processor does not run it."""
-    global current
+    global current, tiled
     if highest not in LAYERS:
         raise Unsupported(
             f"no kernels for {highest!r} on this processor, which runs {', '.join(LAYERS)}"
@@ -127,6 +159,7 @@ def use(str highest):
                 provided[i] = name
         providers.append(provided)
     current = &tables[index]
+    tiled = "amx" in LAYERS[:index + 1]
 
 
 def layer():

@@ -117,7 +117,7 @@ cdef void walk_experts(Code* code, Stage* stage, atomic_int* counter, char* scra
         block = NARROW
         chunk = min(<Py_ssize_t>NARROW_PANELS, max(<Py_ssize_t>2, total // (workers * 8) & ~1))
     else:
-        block = max(<Py_ssize_t>32, min(<Py_ssize_t>TILE_COLUMNS, CODES // stage.cols & ~7))
+        block = columns_at_once(stage.cols)
         chunk = TILE_PANELS
     while True:
         unit = take(counter)

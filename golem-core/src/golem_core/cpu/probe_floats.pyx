@@ -25,6 +25,8 @@ cdef class Floats:
         table = import_module(f"golem_core.cpu.kernels.{name}").table
         self.k = <const Kernels*> PyCapsule_GetPointer(table, "golem_core.cpu.kernels.table")
         self.name = name
+        if self.k.rms_norm == NULL:
+            raise ValueError(f"the layer {name} has no float kernels of its own")
 
     def quantise(self, const float[::1] x, signed char[::1] codes, float[::1] scales,
                  int[::1] sums, int[::1] halves):

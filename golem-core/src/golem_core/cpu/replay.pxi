@@ -29,8 +29,6 @@ cdef enum:
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
-    CODES = 384 * 1024      # bytes of columns that a tile's block may have: they stay in L2
-    TILE_COLUMNS = 128      # most columns of a tile
     TILE_PANELS = 4         # panels of 16 rows of a wide tile
     NARROW_PANELS = 32      # most panels of a narrow one
     CHANNELS = 256          # of a convolution that a worker takes at a time
@@ -329,7 +327,7 @@ cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scra
         block = columns
         chunk = min(<Py_ssize_t>NARROW_PANELS, max(<Py_ssize_t>2, total // (workers * 8) & ~1))
     else:
-        block = max(<Py_ssize_t>32, min(<Py_ssize_t>TILE_COLUMNS, CODES // stage.cols & ~7))
+        block = columns_at_once(stage.cols)
         chunk = TILE_PANELS
     blocks = (columns + block - 1) // block
     while True:

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-from golem_core.cpu.dispatch cimport kernels
+from golem_core.cpu.dispatch cimport TILE_COLUMNS, columns_at_once, kernels
 from golem_core.cpu.kernels.table cimport (
     ATTEND_ROWS, ATTEND_SCRATCH, DELTA_LANES, PAGE, Attend, Columns, Glu, Kernels, Pack, Packed,
     Product, Rope, View,
