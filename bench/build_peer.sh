@@ -1,15 +1,16 @@
 #!/bin/sh
 # Builds llama.cpp, the peer that recordings and bench/peers.py compare with.
 #
-#   bench/build_peer.sh FOLDER [native|zen4]
+#   bench/build_peer.sh FOLDER [native|zen4|avx2]
 #
 # The source is the copy that the sdist of llama-cpp-python carries (0.3.36: ggml 0.25.3), because
 # a package index serves it anywhere. `native` uses everything this processor has, `zen4` the
-# instruction sets of AMD's Zen 4 on any processor that has them, so without AMX. Needs cmake,
-# ninja, a C++17 compiler and pip; takes about 12 processor-minutes. Programs: FOLDER/VARIANT/bin.
+# instruction sets of AMD's Zen 4 on any processor that has them, so without AMX, and `avx2` those of
+# processors since Haswell. Needs cmake, ninja, a C++17 compiler and pip; takes about 12
+# processor-minutes. Programs: FOLDER/VARIANT/bin.
 set -eu
 
-folder=${1:?usage: build_peer.sh FOLDER [native|zen4]}
+folder=${1:?usage: build_peer.sh FOLDER [native|zen4|avx2]}
 variant=${2:-native}
 version=0.3.36
 
@@ -18,7 +19,9 @@ native) flags="-DGGML_NATIVE=ON" ;;
 zen4) flags="-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
     -DGGML_BMI2=ON -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON
     -DGGML_AVX512_BF16=ON" ;;
-*) echo "build_peer.sh: no variant '$variant'; native or zen4" >&2 && exit 2 ;;
+avx2) flags="-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON
+    -DGGML_BMI2=ON" ;;
+*) echo "build_peer.sh: no variant '$variant'; native, zen4 or avx2" >&2 && exit 2 ;;
 esac
 
 mkdir -p "$folder"
