@@ -180,8 +180,11 @@ def test_voices_are_listed(server) -> None:
         assert status == 200
         assert [one["id"] for one in found["data"]] == ["high", "low"]
         assert found["voices"] == [{"id": n, "name": n} for n in ("high", "low")]
-        assert (found["model"], found["models"]) == ("tones", ["tones"])
+        assert (found["model"], found["sample_rate"]) == ("tones", RATE)
         assert (found["default"], found["clones"]) == ("low", True)
+    listed = json.loads(send(server, "/v1/audio/models")[2])
+    assert [one["id"] for one in listed["data"]] == ["tones"]
+    assert listed["models"] == [{"id": "tones"}]
     assert refused(send(server, "/v1/audio/voices?model=tiny"))[0] == 501
 
 
@@ -248,6 +251,9 @@ def test_a_voice_is_made_of_what_is_uploaded(server) -> None:
         ({"text": "x", "voice_wav": ("a.wav", b"RIFF")}, 400, "a.wav is no recording"),
         ({"text": "x", "voice_wav": "words"}, 400, "voice_wav is no file"),
         ({"text": ("a.txt", b"x")}, 422, "text is missing"),
+        ({"text": "x", "model": "tiny"}, 501, "tiny writes text and does not speak"),
+        ({"text": "x", "model": "other"}, 404, "no model is named 'other'"),
+        ({"text": "x", "model": ("a", b"x")}, 400, "model is a file"),
     ],
 )
 def test_what_the_makers_route_refuses(server, fields, status, detail) -> None:

@@ -82,6 +82,7 @@ ROUTES: dict[str, tuple[Route, ...]] = {
               refuses=NO_EMBEDDINGS),
         Route("POST", "/v1/audio/speech", "Speak a text", "SpeechRequest",
               {**dict.fromkeys(SOUNDS, ""), EVENTS: "SpeechEvent"}, refuses=NO_SPEECH),
+        Route("GET", "/v1/audio/models", "The models that speak", None, {JSON: "SpeakerList"}),
         Route("GET", "/v1/audio/voices", "The voices of a model that speaks", None,
               {JSON: "VoiceList"}, refuses=NO_SPEECH, query=("model",)),
         Route("POST", "/v1/audio/transcriptions", "Write down what is said",

@@ -288,7 +288,8 @@ class _Aac(Encoder):
             raise Unsupported("aac needs the program ffmpeg, which is not installed")
         self._process = subprocess.Popen(
             [
-                *(program, "-v", "error", "-f", "s16le", "-ar", str(rate), "-ac", "1"),
+                *(program, "-v", "error", "-fflags", "nobuffer", "-probesize", "32"),
+                *("-analyzeduration", "0", "-f", "s16le", "-ar", str(rate), "-ac", "1"),
                 *("-i", "pipe:0", "-c:a", "aac", "-b:a", "96k", "-f", "adts"),
                 *("-flush_packets", "1", "pipe:1"),
             ],

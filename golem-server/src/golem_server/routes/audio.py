@@ -16,6 +16,7 @@ from golem_server.app import MODELS
 from golem_server.errors import NO_RETRY, ApiError
 from golem_server.params import model_name, refuse
 from golem_server.parse import Body, field, read_json, required
+from golem_server.routes.models import described
 from golem_server.speech import Spoken, send_audio, send_events, voice_named
 
 # What golem's models do not do, the values that do not ask for it, and what to say.
@@ -34,6 +35,7 @@ REFUSED = {
 def add(app: web.Application) -> None:
     """Adds the routes."""
     app.router.add_post("/v1/audio/speech", speak)
+    app.router.add_get("/v1/audio/models", models)
     app.router.add_get("/v1/audio/voices", voices)
     app.router.add_post("/v1/audio/transcriptions", transcribe)
 
@@ -76,17 +78,26 @@ def _delivery(body: Body) -> Delivery:
     )
 
 
+async def models(request: web.Request) -> web.Response:
+    """The models that speak; none is loaded to find out."""
+    speakers = await request.app[MODELS].speakers()
+    data = [described(offer) for offer in speakers]
+    # The same again, as some clients look for it.
+    names = [{"id": offer.id} for offer in speakers]
+    return web.json_response({"object": "list", "data": data, "models": names})
+
+
 async def voices(request: web.Request) -> web.Response:
     """The voices of a model, ``?model=`` or the first that speaks, which it loads."""
-    models = request.app[MODELS]
-    async with models.use_speaker(request.query.get("model") or None) as served:
+    asked = request.query.get("model") or None
+    async with request.app[MODELS].use_speaker(asked) as served:
         names = await served.in_thread(served.speaking.voices)
         found: dict[str, Any] = {
             "object": "list",
             "model": served.id,
-            "models": [offer.id for offer in await models.speakers()],
             "default": served.speaking.default_voice,
             "clones": served.speaking.clones,
+            "sample_rate": served.speaking.sample_rate,
             "data": [{"id": name, "object": "audio.voice", "name": name} for name in names],
         }
         # The same again, as some clients look for it.

@@ -46,7 +46,10 @@ async def _spoken(request: web.Request, form: dict[str, Any]) -> web.StreamRespo
         raise invalid("Text cannot be empty", "text")
     if "voice_url" in form and "voice_wav" in form:
         raise invalid("Cannot provide both voice_url and voice_wav", "voice_url")
-    async with request.app[MODELS].use_speaker(None) as served:
+    model = form.get("model")
+    if model is not None and not isinstance(model, str):
+        raise invalid("model is a file, expected a name", "model")
+    async with request.app[MODELS].use_speaker(model) as served:
         voice = await served.in_thread(_voice, served, form)
         async with await Spoken.begin(
             served, text, voice, Delivery(), "wav", after=SILENCE

@@ -16,6 +16,7 @@ from golem_server.schemas.words import (
     number,
     obj,
     one,
+    ref,
     says,
 )
 
@@ -56,17 +57,24 @@ SCHEMAS: dict[str, Schema] = {
         ),
     ),
     "VoiceList": obj(
-        "object model models default clones data voices",
+        "object model default clones sample_rate data voices",
         object=one("list"),
         model=TEXT,
-        models=says(array(TEXT), "All that speak."),
         default=maybe(TEXT),
         clones=says(BOOL, "Whether a recording can be sent to /tts."),
+        sample_rate=says(COUNT, "Samples a second; of pcm, which does not say it itself."),
         data=array(obj("id object name", id=TEXT, object=one("audio.voice"), name=TEXT)),
         voices=array(_VOICE),
     ),
+    "SpeakerList": obj(
+        "object data models",
+        object=one("list"),
+        data=array(ref("Model")),
+        models=array(obj("id", id=TEXT)),
+    ),
     "TtsRequest": obj(
         "text",
+        model=says(TEXT, "Golem's own field: without it the first that speaks."),
         text=TEXT,
         voice_url=says(TEXT, "The name of a voice; addresses are refused."),
         voice_wav=says({"type": "string", "format": "binary"}, "A recording; 30 s of it count."),

@@ -21,7 +21,8 @@ async function asked(path, key, options = {}) {
   if (response.ok) return response;
   let message = `The server answered ${response.status}.`;
   try {
-    message = (await response.json()).error.message;
+    const said = await response.json();
+    message = said.detail ?? said.error.message;
   } catch {
     // What answered is not golem: a proxy, perhaps.
   }
@@ -34,6 +35,62 @@ async function asked(path, key, options = {}) {
 export async function models(key) {
   const response = await asked("v1/models", key);
   return (await response.json()).data.map((model) => model.id);
+}
+
+/** The ids of the models that speak. */
+export async function speakers(key) {
+  const response = await asked("v1/audio/models", key);
+  return (await response.json()).data.map((model) => model.id);
+}
+
+/** The voices of a model: `{data: [{id}], default, clones, sample_rate}`; loads it. */
+export async function voices(model, key) {
+  const response = await asked(`v1/audio/voices?model=${encodeURIComponent(model)}`, key);
+  return response.json();
+}
+
+/** Speaks a text and gives the bytes of the sound as they come. */
+export async function* speak(body, key, signal) {
+  const response = await asked("v1/audio/speech", key, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
+  yield* bytesOf(response);
+}
+
+/** As `speak`, by the voice of a recording, which is a file. */
+export async function* speakAs(recording, text, model, key, signal) {
+  const form = new FormData();
+  form.append("text", text);
+  form.append("model", model);
+  form.append("voice_wav", recording);
+  const response = await asked("tts", key, { method: "POST", body: form, signal });
+  let head = 44; // of WAV, before the samples
+  for await (const bytes of bytesOf(response)) {
+    if (head >= bytes.length) head -= bytes.length;
+    else {
+      yield bytes.subarray(head);
+      head = 0;
+    }
+  }
+}
+
+async function* bytesOf(response) {
+  const reader = response.body.getReader();
+  try {
+    while (true) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failure("The connection broke off.");
+  } finally {
+    reader.cancel().catch(() => {});
+  }
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { copy, make, show } from "./markdown.js";
+import * as speech from "./speech.js";
 import * as store from "./store.js";
 
 const at = (id) => document.getElementById(id);
@@ -122,6 +123,12 @@ function drawnFoot(message, mine, last) {
     button.setAttribute("aria-label", mine ? "Copy your message" : "Copy the answer");
     button.addEventListener("click", () => copy(message.content, button));
     foot.append(button);
+    if (!mine && speech.speaks()) {
+      const listen = make("button", { type: "button", className: "quiet" }, "Listen");
+      listen.setAttribute("aria-label", "Listen to the answer");
+      listen.addEventListener("click", () => speech.open(message.content));
+      foot.append(listen);
+    }
   }
   if (last) {
     const again = mine || message.error ? "Try again" : "Regenerate";
@@ -305,10 +312,15 @@ function side(open) {
 async function findModels() {
   const select = at("model");
   try {
-    const ids = await api.models(store.key());
+    const every = await api.models(store.key());
+    const speakers = await speech.find();
+    const ids = every.filter((id) => !speakers.includes(id));
     select.replaceChildren(...ids.map((id) => make("option", { value: id }, id)));
     if (ids.includes(settings.model)) select.value = settings.model;
-    notice(ids.length ? "" : "The server offers no model.");
+    if (ids.length) notice("");
+    else if (speakers.length) notice("The server offers no model that writes; “Speak” speaks a text.");
+    else notice("The server offers no model.");
+    drawLog();
   } catch (error) {
     notice(error.message);
     if (error.status === 401) openSettings("set-key");
@@ -355,7 +367,7 @@ at("ask").addEventListener("keydown", (event) => {
   }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || at("settings").open) return;
+  if (event.key !== "Escape" || at("settings").open || at("speech").open) return;
   if (document.body.classList.contains("side-open")) {
     side(false);
     at("open-side").focus();
