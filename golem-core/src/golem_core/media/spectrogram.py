@@ -86,7 +86,8 @@ class Spectrogram:
         if title:
             draw.text((left, 6), title, (40, 40, 40))
         self._scales(draw, left, top, width)
-        whole.save(path, "PNG", optimize=True)
+        # Few colours, since noise does not compress.
+        whole.quantize(32, dither=Image.Dither.NONE).save(path, "PNG", optimize=True)
 
     def _scales(self, draw: Any, left: int, top: int, width: int) -> None:
         grey = (90, 90, 90)
