@@ -17,6 +17,7 @@ import yaml
 
 from golem_core.errors import BadWeights, Unsupported
 from golem_core.weights import Weights
+from golem_pockettts.keys import check_keys
 from golem_pockettts.languages import TextRules, published_rules
 
 LSD, DRIFTING, POINTWISE, FLOW_MATCHING = "lsd", "drifting", "pointwise", "flow_matching"
@@ -134,6 +135,7 @@ def _document(folder: Path, weights: Weights) -> tuple[dict[str, Any] | None, Pa
         raise BadWeights(f"{path} cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise BadWeights(f"{path} is no object")
+    check_keys(document, path)
     return document, path
 
 
@@ -215,6 +217,12 @@ class _Reader:
                 raise self.bad(
                     f"flow_lm.insert_bos_before_voice is {said}, but flow_lm.bos_before_voice is "
                     f"{state}"
+                )
+            pieces = self.whole("flow_lm.lookup_table.n_bins", vocab - 1)
+            if pieces != vocab - 1:  # the last row pads
+                raise self.bad(
+                    f"flow_lm.lookup_table.n_bins is {pieces}, but flow_lm.conditioner.embed.weight "
+                    f"is of {vocab - 1} pieces"
                 )
         inner, _, stride2 = self.shape("mimi.downsample.conv.conv.weight", 3)
         outer, _, _ = self.shape("mimi.quantizer.output_proj.weight", 3)
