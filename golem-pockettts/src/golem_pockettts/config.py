@@ -221,8 +221,8 @@ class _Reader:
             pieces = self.whole("flow_lm.lookup_table.n_bins", vocab - 1)
             if pieces != vocab - 1:  # the last row pads
                 raise self.bad(
-                    f"flow_lm.lookup_table.n_bins is {pieces}, but flow_lm.conditioner.embed.weight "
-                    f"is of {vocab - 1} pieces"
+                    f"flow_lm.lookup_table.n_bins is {pieces}, but "
+                    f"flow_lm.conditioner.embed.weight is of {vocab - 1} pieces"
                 )
         inner, _, stride2 = self.shape("mimi.downsample.conv.conv.weight", 3)
         outer, _, _ = self.shape("mimi.quantizer.output_proj.weight", 3)
