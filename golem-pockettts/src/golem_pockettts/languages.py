@@ -43,6 +43,15 @@ LANGUAGES: Mapping[str, tuple[Mapping[str, str], bool]] = {
     "portuguese": (_DELETED | _CURLY | _DASH, False),
     "spanish": (_DELETED | _CURLY | _DASH | {"¡": "", "¿": ""}, False),
 }
+# Who speaks where nobody says; Alba, where a language has nobody of its own.
+DEFAULT_VOICES = {
+    "dutch": "daan",
+    "french": "estelle",
+    "german": "juergen",
+    "italian": "giovanni",
+    "portuguese": "rafael",
+    "spanish": "lola",
+}
 SMALL = ("english_2m", "english_7m", "english_18m")
 
 
@@ -54,3 +63,8 @@ def published_rules(folder: str, tokenizer: Path | None) -> TextRules:
     return TextRules(
         tokenizer, replace, no_semicolons=no_semicolons, pad_short=folder == "english_2026-01"
     )
+
+
+def default_voice(folder: str) -> str:
+    """The usual voice of a published model by its folder's name."""
+    return DEFAULT_VOICES.get(folder.split("_")[0], "alba")
