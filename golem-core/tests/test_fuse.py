@@ -11,6 +11,7 @@ from golem_core.graph.graph import Graph, Tensor
 from golem_core.graph.ops import OPS
 
 from .carrying import record_mixture, record_recurrent, write_mixture, write_recurrent
+from .encoding import record_encoder, write_encoder
 from .programs import BLOCKS, record, write
 from .sounding import record_sounding, write_sounding
 
@@ -96,7 +97,8 @@ def test_the_graphs_of_the_tests_hold_every_operation(graph: Graph, tmp_path: Pa
     mixture = record_mixture(write_mixture(tmp_path / "mixture.gguf", "F32"))
     recurrent = record_recurrent(write_recurrent(tmp_path / "recurrent.gguf", "F32"))
     sounding = record_sounding(write_sounding(tmp_path / "sounding.gguf", "F32"))
-    recorded = [op for g in (graph, mixture, recurrent, sounding) for op in g.ops]
+    encoder = record_encoder(write_encoder(tmp_path / "encoder.gguf", 16), 16, True)
+    recorded = [op for g in (graph, mixture, recurrent, sounding, encoder) for op in g.ops]
     assert {op.kind for op in recorded} == set(OPS)
 
 

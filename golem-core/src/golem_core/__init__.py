@@ -19,7 +19,8 @@ from golem_core.errors import (
 )
 
 if TYPE_CHECKING:
-    from golem_core.api import Answer, Completion, LanguageModel, load, load_speaker
+    from golem_core.api import Answer, Completion, LanguageModel, load, load_embedder, load_speaker
+    from golem_core.embedding import Embedded, Embedding, Ranked, TokenVectors
     from golem_core.speech import Delivery, Speaking, Speech, Voice
     from golem_core.text import Call, CallBegun, CallBroken, CallDone, Content, Thought
 
@@ -36,23 +37,29 @@ __all__ = [
     "ContextFull",
     "Delivery",
     "DeviceError",
+    "Embedded",
+    "Embedding",
     "GolemError",
     "LanguageModel",
     "NoMemory",
     "NotFound",
     "PassFailed",
     "PluginConflict",
+    "Ranked",
     "Speaking",
     "Speech",
     "Thought",
+    "TokenVectors",
     "UnknownArchitecture",
     "Unsupported",
     "Voice",
     "load",
+    "load_embedder",
     "load_speaker",
 ]
 
-_API = ("Answer", "Completion", "LanguageModel", "load", "load_speaker")
+_API = ("Answer", "Completion", "LanguageModel", "load", "load_embedder", "load_speaker")
+_EMBEDDING = ("Embedded", "Embedding", "Ranked", "TokenVectors")
 _SPEECH = ("Delivery", "Speaking", "Speech", "Voice")
 _TEXT = ("Call", "CallBegun", "CallBroken", "CallDone", "Content", "Thought")
 
@@ -64,6 +71,10 @@ if not TYPE_CHECKING:  # a checker would take every unknown name for one that is
             from golem_core import api
 
             return getattr(api, name)
+        if name in _EMBEDDING:
+            from golem_core import embedding
+
+            return getattr(embedding, name)
         if name in _SPEECH:
             from golem_core import speech
 

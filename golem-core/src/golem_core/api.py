@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Unpack
 
+    from golem_core.embedding import Embedding
     from golem_core.engine import Engine, Stream, Timings
     from golem_core.model import Generator
     from golem_core.speech import Speaking
@@ -45,6 +46,7 @@ __all__ = [
     "LanguageModel",
     "Message",
     "load",
+    "load_embedder",
     "load_speaker",
 ]
 
@@ -472,6 +474,56 @@ def load_speaker(
         model = kind.open(opened, Options())
         return model.speaking(
             opened, device=device, threads=workers, sequences=sequences, kept=weights
+        )
+    except BaseException:
+        opened.close()
+        raise
+
+
+def load_embedder(
+    reference: str | Path,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    precision: str = "f32",
+    length: int | None = None,
+    pooling: str | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Embedding:
+    """Loads a model that makes vectors of texts, or scores of pairs of texts.
+
+    reference  as of `golem_core.load`
+    device     ``cpu`` or ``reference``
+    threads    workers of the processor; None: the cores that the process may use
+    precision  how matrices are multiplied; `Embedding.precision` says what really runs
+    length     most tokens of a text; None: as the files say
+    pooling    ``mean``, ``cls`` or ``last``, where the files do not say
+    say        told what is resolved and fetched, a line at a time
+
+    Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory` and
+    `BadRequest`, all of them `GolemError`.
+    """
+    from golem_core import hub, plugins
+    from golem_core.model import Embedder, Options
+    from golem_core.threads import choose
+    from golem_core.weights import open_weights
+
+    workers = choose(threads).count
+    opened = open_weights(hub.resolve(str(reference), say=say))
+    try:
+        kind = plugins.embedder(opened)
+        if not issubclass(kind, Embedder):
+            raise Unsupported(
+                f"{opened.path} is run by {kind.__module__}.{kind.__qualname__}, which makes no "
+                "vectors"
+            )
+        return kind.open(opened, Options()).embedding(
+            opened,
+            device=device,
+            threads=workers,
+            precision=precision,
+            length=length,
+            pooling=pooling,
         )
     except BaseException:
         opened.close()

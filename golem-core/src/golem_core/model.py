@@ -18,6 +18,7 @@ from golem_core.graph.graph import Graph, Tensor, Weight
 from golem_core.weights import Weights
 
 if TYPE_CHECKING:
+    from golem_core.embedding import Embedding
     from golem_core.speech import Speaking
     from golem_core.text import ChatFormat, Template, Tokenizer
 
@@ -147,4 +148,33 @@ class Speaker(Model):
 
         `sequences` lines at most are drawn in one pass; `kept` is the format that matrices are
         kept in, None as they are in the file. Raises `Unsupported` and `NoMemory`.
+        """
+
+
+class Embedder(Model):
+    """A model that makes vectors of texts, or scores of pairs of texts."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, weights: Weights, options: Options) -> Embedder:
+        """As `Model.open`."""
+
+    @abstractmethod
+    def embedding(
+        self,
+        weights: Weights,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        precision: str = "f32",
+        length: int | None = None,
+        pooling: str | None = None,
+    ) -> Embedding:
+        """Compiles the programs and gives who embeds with them, and closes `weights` at its end.
+
+        precision  how matrices are multiplied
+        length     most tokens of a text, where less, or more, is wanted than the files say
+        pooling    how tokens become a vector, where the files do not say
+
+        Raises `Unsupported`, `NoMemory` and `BadRequest`.
         """

@@ -5,6 +5,9 @@ a file declares itself to be, the value a class of `golem_core.model`. Nothing o
 imported until a file asks for it. GOLEM_PLUGINS, a list of distributions by comma, leaves out all
 others; empty leaves out all.
 
+Where one architecture both writes text and, in other checkpoints, embeds it, who embeds claims it
+through the group ``golem.embedders``, which is asked first by who wants vectors.
+
 Some files declare nothing. Who runs such a layout claims it through the group ``golem.tensors``:
 there the name is a tensor that only such a file holds, the value the same class.
 """
@@ -22,6 +25,7 @@ from golem_core.weights import Weights
 
 GROUP = "golem.models"
 TENSORS = "golem.tensors"
+EMBEDDERS = "golem.embedders"
 VARIABLE = "GOLEM_PLUGINS"
 
 
@@ -70,6 +74,16 @@ def architecture(weights: Weights) -> str:
 def of(weights: Weights) -> type[Model]:
     """The class that runs an opened file. Raises as `find` and `architecture`."""
     return find(architecture(weights))
+
+
+def embedder(weights: Weights) -> type[Model]:
+    """The class that makes vectors with an opened file. Raises as `of`."""
+    claims = [point for point in _claims(EMBEDDERS) if point.name == weights.architecture]
+    if not claims:
+        return of(weights)
+    if len(claims) > 1:
+        raise PluginConflict(_conflict(claims))
+    return _load(claims[0])
 
 
 def installed() -> list[PluginInfo]:

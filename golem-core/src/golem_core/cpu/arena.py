@@ -18,6 +18,7 @@ from golem_core.graph.fuse import (
     ScanStage,
     Stage,
     View,
+    WithinStage,
 )
 from golem_core.graph.graph import DRAFTING, PICKED, Graph, Rope, Tensor, rate
 from golem_core.graph.plan import Block, place
@@ -122,7 +123,7 @@ class Arena:
             if self._first[root] != index or isinstance(stage, AttendStage):
                 self._inside.add(root)
         if isinstance(stage, RowStage):
-            picked = [op.inputs[0] for op in stage.ops if op.kind == "pick"]
+            picked = [op.inputs[0] for op in stage.ops if op.kind in ("pick", "pool")]
             self._inside.update(self._root(tensor) for tensor in picked)
 
     def _value(self, root: Tensor) -> Block:
@@ -159,7 +160,7 @@ def touched(stage: Stage, coded: Collection[str]) -> tuple[list[Tensor], list[Te
     if isinstance(stage, RowStage):
         reads = [t for op in stage.ops for t in op.inputs] + stage.quantise
         return reads, [op.output for op in stage.ops if op.output is not None]
-    if isinstance(stage, (AttendStage, ScanStage)):
+    if isinstance(stage, (AttendStage, ScanStage, WithinStage)):
         assert stage.op.output is not None
         return list(stage.op.inputs), [stage.op.output]
     if isinstance(stage, ConvolveStage):

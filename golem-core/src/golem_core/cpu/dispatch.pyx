@@ -102,7 +102,7 @@ FORMATS = {
 SINGLES = (
     "quantise", "rms_norm", "layer_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid", "elu", "add",
     "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float", "attend_half",
-    "attend_float", "axpy", "conv", "delta",
+    "attend_float", "attend_within", "axpy", "conv", "delta",
 )
 NAMES = (
     *(f"{kind}[{name}]" for kind in ("product", "pack", "dequantise") for name in FORMATS),

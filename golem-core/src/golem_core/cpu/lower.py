@@ -14,7 +14,7 @@ import numpy as np
 from golem_core.cpu import dispatch, packed
 from golem_core.cpu.arena import Arena, reads_floats
 from golem_core.cpu.pool import Pool
-from golem_core.cpu.tape import Tape
+from golem_core.cpu.tape import Tape, within_floats
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.fuse import (
     AttendStage,
@@ -25,6 +25,7 @@ from golem_core.graph.fuse import (
     RowStage,
     ScanStage,
     Stage,
+    WithinStage,
     fuse,
     storage,
 )
@@ -119,6 +120,7 @@ class CpuProgram(Program):
             batch.states,
             None if drafting else batch.keeps,
             drafting,
+            batch.kinds,
         )
 
     def _value(self, name: str, rows: int) -> np.ndarray:
@@ -226,7 +228,10 @@ class _Lowering:
         self.pack_weights()
         self.arena = self.lay_values()
         self.tape.reserve_arena(
-            self.arena.nbytes, self.arena.scratch, self.product_scratch(), scan_scratch(self.graph)
+            self.arena.nbytes,
+            self.arena.scratch,
+            self.product_scratch(),
+            max(scan_scratch(self.graph), within_scratch(self.graph, self.width)),
         )
         for cache in self.graph.caches:
             self.tape.add_cache(cache.group, cache.heads, cache.dim, cache.window, self.kv)
@@ -270,6 +275,8 @@ class _Lowering:
                 self.write_scan(stage)
             elif isinstance(stage, ConvolveStage):
                 self.write_convolution(stage)
+            elif isinstance(stage, WithinStage):
+                self.write_within(stage)
             else:
                 self.write_attend(stage)
 
@@ -408,7 +415,8 @@ class _Lowering:
             table = op.weights[0]
             stored = table.stored
             made["table"] = stored.data
-            made["rows"] = table.shape[0]
+            made["rows"] = table.shape[0] - attributes["first"]
+            made["by"], made["start"] = attributes["by"], attributes["first"]
             made["row_bytes"] = len(stored.data) // table.shape[0]
             made["format"] = format_number(table)
             if table.shape[1] % stored.format.block:
@@ -418,7 +426,7 @@ class _Lowering:
             made["dim"] = shape[-1]
             made["value"] = attributes["eps"]
             made["vector"], made["bias"] = (
-                (w.floats() for w in op.weights) if op.weights else (None, None)
+                op.weights[i].floats() if len(op.weights) > i else None for i in range(2)
             )
         elif op.kind == "rms_norm":
             made["heads"] = int(np.prod(shape[:-1], dtype=np.int64))
@@ -538,6 +546,26 @@ class _Lowering:
             "act": product.act,
         }
 
+    def write_within(self, stage: WithinStage) -> None:
+        op, given = stage.op, stage.op.attributes
+        assert op.output is not None
+        heads, dim = op.inputs[0].shape
+        bias = None
+        if op.weights:
+            table = op.weights[0].floats()[given["buckets"].table(self.width)]
+            bias = np.ascontiguousarray(table.T)  # [heads, 2 * width - 1]
+        self.tape.add_within(
+            [self.arena.place_of(tensor) for tensor in op.inputs],
+            self.arena.place_of(op.output),
+            heads,
+            op.inputs[1].shape[0],
+            dim,
+            given["scale"],
+            -1 if given["reach"] is None else given["reach"],
+            given["causal"],
+            bias,
+        )
+
     def write_attend(self, stage: AttendStage) -> None:
         op, cache = stage.op, stage.op.attributes["cache"]
         assert op.output is not None
@@ -550,6 +578,15 @@ class _Lowering:
             op.attributes["scale"],
             op.attributes["softcap"],
         )
+
+
+def within_scratch(graph: Graph, width: int) -> int:
+    """Floats that an attention within a text of up to `width` columns keeps by a worker."""
+    needed = [0]
+    for op in graph.ops:
+        if op.kind == "attend_within":
+            needed.append(within_floats(width, op.inputs[0].shape[1]))
+    return max(needed)
 
 
 def said(stage: Stage) -> list[str]:

@@ -26,6 +26,7 @@ cdef enum:
     PREVIOUS = 8
     LEAD = 9                # what a convolution reads: rows behind those before them
     WINDOWS = 10            # its product
+    WITHIN_TEXT = 11        # attention within texts
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
@@ -33,6 +34,7 @@ cdef enum:
     NARROW_PANELS = 32      # most panels of a narrow one
     CHANNELS = 256          # of a convolution that a worker takes at a time
     LED = 64                # rows of a lead that it does
+    TEXT_ROWS = 4 * WITHIN  # rows of a text that a worker attends with at a time
 
 
 cdef struct Run:
@@ -54,6 +56,7 @@ cdef struct Pass:
     Py_ssize_t table_width[16]
     const int* states           # [sequences]; NULL where nothing is carried
     const int* keeps            # [n]; NULL: nothing is kept
+    const int* kinds            # [n]; NULL: all 0
     int runs
     int spans
     int picked_runs
@@ -164,6 +167,8 @@ cdef inline void walk_stage(Code* code, int s, int worker, int workers,
         walk_spread(code, stage, &code.counters[s])
     elif stage.kind == EXPERTS:
         walk_experts(code, stage, &code.counters[s], scratch, workers)
+    elif stage.kind == WITHIN_TEXT:
+        walk_within(code, stage, &code.counters[s], <float*>scratch)
     elif stage.kind == LEAD:
         walk_lead(code, stage, &code.counters[s])
     elif stage.kind == WINDOWS:
@@ -246,7 +251,16 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
     elif op.kind == RECALL:
         recall(op.state, p.states[p.sequence[row]], out)
     elif op.kind == EMBED:
-        op.dequantise(op.table + p.ids[row] * op.row_bytes, op.size, out)
+        i = op.start
+        if op.by == 0:
+            i += p.ids[row]
+        elif op.by == 1:
+            i += p.positions[row]
+        elif op.by == 2 and p.kinds != NULL:
+            i += p.kinds[row]
+        op.dequantise(op.table + i * op.row_bytes, op.size, out)
+    elif op.kind == POOL:
+        pool(p, op, column, out)
     elif op.kind == PICK:
         memcpy(out, at(&op.a, column, scratch), 4 * op.size)
     elif op.kind == SCALE:
@@ -307,6 +321,69 @@ cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scrat
             <const float*>at(&stage.q, run.first, NULL), stage.q.stride // 4,
             positions + run.first, run.rows, stage.scale, stage.softcap, stage.cache.window,
             <float*>at(&stage.out, run.first, NULL), stage.out.stride // 4, <float*>scratch)
+
+
+cdef void walk_within(Code* code, Stage* stage, atomic_int* counter, float* scratch) noexcept nogil:
+    """Takes (piece of a text, head)."""
+    cdef Pass* p = &code.now
+    cdef Py_ssize_t heads = stage.query_heads, group = heads // stage.key_heads, head, first
+    cdef Py_ssize_t before, after
+    cdef int unit, span = 0, done = 0, pieces, piece
+    cdef const float* bias
+    cdef Run* text
+    while True:
+        unit = take(counter)
+        piece = unit // heads
+        head = unit % heads
+        # Units ascend, so the text of this one is that of the last or comes after it.
+        while span < p.spans:
+            pieces = (code.spans[span].rows + TEXT_ROWS - 1) // TEXT_ROWS
+            if piece < done + pieces:
+                break
+            done += pieces
+            span += 1
+        if span >= p.spans:
+            return
+        text = &code.spans[span]
+        first = (piece - done) * TEXT_ROWS
+        before = text.rows if stage.before < 0 else stage.before
+        after = text.rows if stage.after < 0 else stage.after
+        bias = stage.bias
+        if bias != NULL:
+            bias += head * (2 * stage.size - 1) + stage.size - 1
+        stage.within(
+            <const float*>at(&stage.inputs[0], text.first, NULL) + head * stage.dim,
+            stage.inputs[0].stride // 4,
+            <const float*>at(&stage.inputs[1], text.first, NULL) + head // group * stage.dim,
+            stage.inputs[1].stride // 4,
+            <const float*>at(&stage.inputs[2], text.first, NULL) + head // group * stage.dim,
+            stage.inputs[2].stride // 4,
+            text.rows, stage.dim, first, min(<Py_ssize_t>TEXT_ROWS, text.rows - first),
+            stage.scale, before, after,
+            bias,
+            <float*>at(&stage.out, text.first, NULL) + head * stage.dim, stage.out.stride // 4,
+            scratch)
+
+
+cdef void pool(Pass* p, RowOp* op, int column, float* out) noexcept nogil:
+    """The mean of the columns of a column's text, summed in float64, ascending."""
+    cdef int first = column, end = column + 1, i
+    cdef Py_ssize_t at_, d, n
+    cdef double[64] sums
+    cdef const float* row
+    while first > 0 and p.sequence[first - 1] == p.sequence[column]:
+        first -= 1
+    while end < p.n and p.sequence[end] == p.sequence[column]:
+        end += 1
+    for at_ in range(0, op.size, 64):
+        n = min(<Py_ssize_t>64, op.size - at_)
+        memset(sums, 0, sizeof(sums))
+        for i in range(first, end):
+            row = <const float*>at(&op.a, i, NULL) + at_
+            for d in range(n):
+                sums[d] += row[d]
+        for d in range(n):
+            out[at_ + d] = <float>(sums[d] / (end - first))
 
 
 cdef inline Py_ssize_t panels_of(const Packed* weight) noexcept nogil:

@@ -1,7 +1,7 @@
 """The structures of a tape: what a program is on the processor, see tape.pyx."""
 
 from golem_core.cpu.kernels.table cimport (
-    Attend, Columns, Dequantise, Glu, Packed, Product, Rope, Store,
+    Attend, Columns, Dequantise, Glu, Packed, Product, Rope, Store, Within,
 )
 
 # Where a value's rows lie: row r at base + r * stride bytes. Without a base the row lies at
@@ -14,7 +14,7 @@ cdef struct Operand:
 # What a row operation does; tape.pyx has one line for each.
 cdef enum:
     ANGLES, EMBED, NORM, ROPE, STORE, ADD, MUL, SCALE, GLU, SOFTCAP, PICK, QUANTISE
-    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM
+    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM, POOL
 
 cdef struct RowOp:
     int kind
@@ -25,14 +25,15 @@ cdef struct RowOp:
     Py_ssize_t heads            # so many pieces; of a mixture: the experts that are asked
     Py_ssize_t dim              # of so many elements
     Py_ssize_t half             # rope: pairs that turn
-    Py_ssize_t start            # slice: the first element of each piece,
-    Py_ssize_t count            # and how many; concat: elements of each of b's pieces
+    Py_ssize_t start            # slice: the first element of each piece; embed: the first row
+    Py_ssize_t count            # slice: how many; concat: elements of each of b's pieces
     float value                 # epsilon, factor, cap or magnitude
     const float* vector         # norms: weight or NULL; decay: a; combine: scales or NULL
     const float* bias           # decay, layer norm
     const double* turns         # angles: radians a position, [half]
     const unsigned char* table  # embed: the file's rows
     Py_ssize_t row_bytes
+    int by                      # embed: by ids, positions, kinds, or one row for all
     Dequantise dequantise
     Glu act
     Rope rope
@@ -91,6 +92,12 @@ cdef struct Stage:
     Py_ssize_t query_heads
     float scale
     float softcap
+    # attention within texts: q is in[0], k in[1], v in[2]
+    Within within
+    Py_ssize_t dim
+    Py_ssize_t before           # rows that a row sees before it; -1: all
+    Py_ssize_t after
+    const float* bias           # [query heads, 2 * width - 1], or NULL
     # a mixture: rows sorted by `routing`, `x` beside each other, then products with these
     Operand routing
     int used

@@ -75,6 +75,18 @@ class Tape:
         size: int,
     ) -> None: ...
     def add_previous(self, state: int, x: Where, out: Where, size: int) -> None: ...
+    def add_within(
+        self,
+        inputs: list[Where],
+        out: Where,
+        heads: int,
+        key_heads: int,
+        dim: int,
+        scale: float,
+        reach: int,
+        causal: bool,
+        bias: np.ndarray | None,
+    ) -> None: ...
     def begin_drafting(self) -> None: ...
     def add_attend(
         self,
@@ -98,6 +110,9 @@ class Tape:
         states: np.ndarray | None,
         keeps: np.ndarray | None,
         drafting: bool,
+        kinds: np.ndarray | None = None,
     ) -> None: ...
     def time_stages(self) -> np.ndarray: ...
     def close(self) -> None: ...
+
+def within_floats(length: int, dim: int) -> int: ...

@@ -14,7 +14,7 @@ import numpy as np
 from golem_core.cpu.dispatch cimport TILE_COLUMNS, columns_at_once, kernels
 from golem_core.cpu.kernels.table cimport (
     ATTEND_ROWS, ATTEND_SCRATCH, DELTA_LANES, PAGE, Attend, Columns, Glu, Kernels, Pack, Packed,
-    Product, Rope, View,
+    Product, Rope, View, WITHIN,
 )
 from golem_core.cpu.pool cimport Pool, Shared, arrive, proceed
 
@@ -47,6 +47,8 @@ cdef class Tape:
     cdef char* weights
     cdef size_t weight_bytes
     cdef int vocabulary_rows    # ids must be below
+    cdef int position_rows      # positions must be below
+    cdef int kind_rows          # kinds must be below
     cdef int groups
     cdef list group_pages
 
@@ -61,7 +63,7 @@ cdef class Tape:
         self.group_pages = group_pages
         self.groups = len(group_pages)
         self.alive = []
-        self.vocabulary_rows = 2**31 - 1
+        self.vocabulary_rows = self.position_rows = self.kind_rows = 2**31 - 1
         self.code.runs = <Run*>PyMem_Calloc(max(width, outputs), sizeof(Run))
         self.code.spans = <Run*>PyMem_Calloc(max(width, outputs), sizeof(Run))
         self.code.picked = <Run*>PyMem_Calloc(max(1, outputs), sizeof(Run))
@@ -258,7 +260,13 @@ cdef class Tape:
                 op.table = &source[0]
                 op.row_bytes = given["row_bytes"]
                 op.dequantise = table.dequantise[<int>given["format"]]
-                self.vocabulary_rows = min(self.vocabulary_rows, given["rows"])
+                op.by = ("ids", "positions", "kinds", "").index(given["by"])
+                if op.by == 0:
+                    self.vocabulary_rows = min(self.vocabulary_rows, given["rows"])
+                elif op.by == 1:
+                    self.position_rows = min(self.position_rows, given["rows"])
+                elif op.by == 2:
+                    self.kind_rows = min(self.kind_rows, given["rows"])
                 if op.dequantise == NULL:
                     raise ValueError(f"no kernel reads format {given['format']}")
             elif kind == "rms_norm":
@@ -306,6 +314,8 @@ cdef class Tape:
                 op.kind = SOFTCAP
             elif kind == "pick":
                 op.kind = PICK
+            elif kind == "pool":
+                op.kind = POOL
             elif kind == "quantise":
                 op.kind = QUANTISE
                 op.codes = self.columns(given["codes"])
@@ -488,6 +498,21 @@ cdef class Tape:
         stage.scale = scale
         stage.softcap = softcap
 
+    def add_within(self, list inputs, tuple out, Py_ssize_t heads, Py_ssize_t key_heads,
+                   Py_ssize_t dim, float scale, Py_ssize_t reach, bint causal, bias):
+        """An attention of texts to themselves; a reach of -1 has no end."""
+        cdef Stage* stage = self.add_stage(WITHIN_TEXT, False, 0)
+        for i in range(3):
+            stage.inputs[i] = self.operand(inputs[i])
+        stage.out = self.operand(out)
+        stage.query_heads, stage.key_heads, stage.dim = heads, key_heads, dim
+        stage.scale = scale
+        stage.before = reach
+        stage.after = 0 if causal else reach
+        stage.size = self.width
+        stage.bias = self.floats(bias)
+        stage.within = kernels().attend_within
+
     def begin_drafting(self):
         """What is written from now on is the drafting pass."""
         self.code.drafting = self.code.stage_count
@@ -559,7 +584,7 @@ cdef class Tape:
 
     def run(self, const int[::1] ids, const int[::1] positions, const int[::1] sequence,
             tables, const int[::1] outputs, const int[::1] states, const int[::1] keeps,
-            bint drafting):
+            bint drafting, const int[::1] kinds=None):
         """One pass; the shapes are those of `golem_core.graph.Batch`."""
         cdef int most = self.most_outputs if drafting else self.width
         cdef Pass* p = &self.code.now
@@ -581,6 +606,11 @@ cdef class Tape:
         p.positions = &positions[0]
         p.sequence = &sequence[0]
         p.outputs = &outputs[0] if p.m else NULL
+        p.kinds = NULL
+        if kinds is not None:
+            if kinds.shape[0] != p.n:
+                raise ValueError(f"{kinds.shape[0]} kinds for {p.n} columns")
+            p.kinds = &kinds[0]
         sequences = 0
         for group in range(self.groups):
             table = tables[group]
@@ -607,6 +637,11 @@ cdef class Tape:
         for i in range(p.n):
             if not 0 <= p.ids[i] < self.vocabulary_rows:
                 raise ValueError(f"token id {p.ids[i]} is outside 0..{self.vocabulary_rows - 1}")
+            if p.kinds != NULL and not 0 <= p.kinds[i] < self.kind_rows:
+                raise ValueError(f"kind {p.kinds[i]} is outside 0..{self.kind_rows - 1}")
+            if not 0 <= p.positions[i] < self.position_rows:
+                raise ValueError(
+                    f"position {p.positions[i]} is outside 0..{self.position_rows - 1}")
             if self.groups and not 0 <= p.sequence[i] < sequences:
                 raise ValueError(f"sequence {p.sequence[i]} of {sequences}")
             if (run == NULL or run.rows == ATTEND_ROWS or run.sequence != p.sequence[i]
@@ -756,6 +791,12 @@ cdef class Tape:
         PyMem_Free(self.code.spans)
         PyMem_Free(self.code.picked)
         PyMem_Free(self.code.now.picked_positions)
+
+
+def within_floats(Py_ssize_t length, Py_ssize_t dim):
+    """Floats of scratch that an attention within a text of so many rows needs."""
+    cdef Py_ssize_t positions = (length + 15) // 16 * 16, wide = (dim + 15) // 16 * 16
+    return 16 + (2 * wide + WITHIN) * positions + 2 * WITHIN * wide
 
 
 cdef class Window:

@@ -1,6 +1,7 @@
 """The graph: a forward pass written once, recorded once, replayed anywhere."""
 
 from golem_core.graph.compile import BACKENDS, compile
+from golem_core.graph.encoder import Buckets
 from golem_core.graph.graph import Cache, Graph, Op, State, Tensor, Weight
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 from golem_core.graph.rope import Rope, Yarn, stretched_rope
@@ -9,6 +10,7 @@ __all__ = [
     "BACKENDS",
     "PAGE",
     "Batch",
+    "Buckets",
     "Cache",
     "Graph",
     "Op",

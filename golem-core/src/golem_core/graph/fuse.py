@@ -1,13 +1,13 @@
 """From a record to stages: what a pool of workers can walk with one barrier after each.
 
-Six kinds of stage carry every program. A `RowStage` is a list of operations that read and write
+Seven kinds of stage carry every program. A `RowStage` is a list of operations that read and write
 one row only, so a worker takes a row through all of them while it is in the nearest cache. A
 `ProductStage` multiplies one input with several matrices (the shared quantisation, the q-k-v
 group) and finishes each result where it stands (bias, residual, the gate of a GLU). An
 `ExpertStage` does so with the matrices of the experts that each row has chosen. An `AttendStage`
-is one layer's attention, a `ScanStage` takes a sequence's rows one after the other, and a
-`ConvolveStage` is a product over windows of rows. Fusing changes no value: the same sums in the
-same order.
+is one layer's attention over pages, a `WithinStage` one within the texts of a pass, a `ScanStage`
+takes a sequence's rows one after the other, and a `ConvolveStage` is a product over windows of
+rows. Fusing changes no value: the same sums in the same order.
 """
 
 from __future__ import annotations
@@ -107,6 +107,18 @@ class AttendStage:
 
 
 @dataclass(eq=False)
+class WithinStage:
+    """The attention of one layer within texts."""
+
+    op: Op
+
+    @property
+    def rows(self) -> str:
+        """The symbol of the row count."""
+        return self.op.inputs[0].rows
+
+
+@dataclass(eq=False)
 class ConvolveStage:
     """A convolution over rows: act(x), where there is an `act`, in windows, times a matrix."""
 
@@ -127,7 +139,9 @@ class ConvolveStage:
         return past
 
 
-Stage = RowStage | ProductStage | ExpertStage | ScanStage | AttendStage | ConvolveStage
+Stage = (
+    RowStage | ProductStage | ExpertStage | ScanStage | AttendStage | WithinStage | ConvolveStage
+)
 
 ROWS = "rows"  # the kind of all that is done row by row
 SCANS = ("conv", "delta", "previous")
@@ -135,6 +149,7 @@ ALONE = (
     "linear",
     "linear_experts",
     "attend",
+    "attend_within",
     "convolve",
     *SCANS,
 )  # what is no operation on single rows
@@ -229,7 +244,7 @@ class _Scheduler:
     def stages(self) -> list[Stage]:
         while self.place:
             took = self.take_rows() or self.take_products() or self.take_experts()
-            if not (took or self.take_scan() or self.take_attend() or self.take_convolution()):
+            if not (took or self.take_scan() or self.take_attend() or self.take_other()):
                 raise ValueError(f"{next(iter(self.place)).name} waits for what nothing computes")
         return self.made
 
@@ -271,8 +286,8 @@ class _Scheduler:
         while (op := self.first(ROWS)) is not None:
             if not is_view(op) and not self.taken_along(op):
                 symbol = (op.output or op.inputs[0]).rows
-                # A pick reads rows that other workers wrote: it begins a stage.
-                self.row_stage(symbol, fresh=op.kind == "pick").ops.append(op)
+                # These read rows that other workers wrote: they begin a stage.
+                self.row_stage(symbol, fresh=op.kind in ("pick", "pool")).ops.append(op)
             self.finish(op)
             took = True
         return took
@@ -397,6 +412,17 @@ class _Scheduler:
         if op is None:
             return False
         self.made.append(AttendStage(op))
+        self.finish(op)
+        return True
+
+    def take_other(self) -> bool:
+        return self.take_within() or self.take_convolution()
+
+    def take_within(self) -> bool:
+        op = self.first("attend_within")
+        if op is None:
+            return False
+        self.made.append(WithinStage(op))
         self.finish(op)
         return True
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from golem_core.errors import BadWeights
+from golem_core.graph.encoder import Buckets as Buckets  # who lowers a graph reads it here
 from golem_core.graph.ops import OPS
 from golem_core.graph.rope import Rope as Rope  # who lowers a graph reads it here
 from golem_core.weights import Stored, Weights
@@ -30,7 +31,10 @@ READING = "reading"
 DRAFTING = "drafting"
 
 # What has a place in a sequence, and so a row a column at most.
-PLACED = ("embed", "rope", "store", "attend", "pick", "conv", "delta", "previous", "recall")
+PLACED = (
+    *("embed", "rope", "store", "attend", "attend_within", "pool", "pick"),
+    *("conv", "delta", "previous", "recall"),
+)
 
 
 def rate(rows: str) -> int:
@@ -214,9 +218,18 @@ class Graph:
         """What the caller of a pass gives: `Batch.inputs[key]`, a row a column, or a wanted row."""
         return self._record("input", key, (), (), rows=rows, key=key, shape=tuple(shape))
 
-    def embed(self, table: Weight, name: str | None = None) -> Tensor:
-        """The rows of `table` [vocabulary, d] that the pass's token ids name: [n, d]."""
-        return self._record("embed", name or table.waypoint, (), (table,), full=True)
+    def embed(
+        self, table: Weight, name: str | None = None, by: str = "ids", first: int = 0
+    ) -> Tensor:
+        """Rows of `table` [rows, d], one a column: [n, d].
+
+        Row ``first + id`` where `by` is ``"ids"``, ``first + position`` where it is
+        ``"positions"``, by ``"kinds"`` alike, and row `first` for every column where it is ``""``.
+        """
+        if by not in ("ids", "positions", "kinds", ""):
+            raise ValueError(f"no rows by {by!r}")
+        waypoint = name or table.waypoint
+        return self._record("embed", waypoint, (), (table,), full=True, by=by, first=first)
 
     def linear(
         self, x: Tensor, weight: Weight, bias: Weight | None = None, name: str | None = None
@@ -244,9 +257,9 @@ class Graph:
         name: str | None = None,
     ) -> Tensor:
         """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis (Ba, 2016)."""
-        if (weight is None) != (bias is None):
-            raise ValueError(f"{name}: a layer norm has a weight and a bias, or neither")
-        weights = () if weight is None or bias is None else (weight, bias)
+        if weight is None and bias is not None:
+            raise ValueError(f"{name}: a layer norm with a bias has a weight")
+        weights = tuple(w for w in (weight, bias) if w is not None)
         full = name is None and weight is not None
         if full and weight is not None:
             name = weight.waypoint
@@ -280,6 +293,44 @@ class Graph:
     def store(self, k: Tensor, v: Tensor, cache: Cache, name: str | None = None) -> None:
         """Keeps k and v [heads, dim] in `cache` for who attends later, in this pass or another."""
         self._append("store", name, (k, v), (), False, None, {"cache": cache})
+
+    def attend_within(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        *,
+        causal: bool = False,
+        reach: int | None = None,
+        bias: Weight | None = None,
+        buckets: Buckets | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        """Attends with q [query heads, dim] to k and v [heads, dim] of the same text.
+
+        A text is the columns that a sequence has in the pass; nothing is kept. A row sees them all,
+        with `causal` none after its own, with `reach` none farther away than that. Scores are q.k *
+        scale, plus row ``buckets.table(..)[j - i]`` of `bias` [buckets, query heads]. Gives [query
+        heads * dim].
+        """
+        if (bias is None) != (buckets is None):
+            raise ValueError(f"{name}: a bias comes with its buckets")
+        weights = () if bias is None else (bias,)
+        return self._record(
+            "attend_within",
+            name,
+            (q, k, v),
+            weights,
+            scale=scale,
+            causal=causal,
+            reach=reach,
+            buckets=buckets,
+        )
+
+    def pool(self, x: Tensor, name: str | None = None) -> Tensor:
+        """The mean over the columns of each wanted row's text: [n, d] to [m, d]."""
+        return self._record("pool", name, (x,), (), rows=PICKED)
 
     def add(self, a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
         """a + b."""

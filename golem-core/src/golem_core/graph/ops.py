@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from golem_core.graph.encoder import ATTEND_WITHIN, POOL
 from golem_core.graph.frames import CONVOLVE, INPUT, JOIN, SPLIT
 from golem_core.graph.mixture import COMBINE, LINEAR_EXPERTS, ROUTE
 from golem_core.graph.recurrent import CONV, DECAY, DELTA, PREVIOUS, RECALL
@@ -104,8 +105,9 @@ def _scale_shape(name: str, x: list[Shape], w: list[Shape], _a: Mapping[str, Any
 # References
 
 
-def _embed(s: Setting, _x: Any, w: Any, _a: Any) -> np.ndarray:
-    return np.asarray(w[0][s.ids])
+def _embed(s: Setting, _x: Any, w: Any, a: Any) -> np.ndarray:
+    by = {"ids": s.ids, "positions": s.positions, "kinds": s.kinds, "": np.zeros_like(s.ids)}
+    return np.asarray(w[0][by[a["by"]] + a["first"]])
 
 
 def _linear(_s: Setting, x: Any, w: Any, _a: Any) -> np.ndarray:
@@ -123,7 +125,8 @@ def _layer_norm(_s: Setting, x: Any, w: Any, a: Any) -> np.ndarray:
     z = x[0].astype(np.float64)
     z -= z.mean(axis=-1, keepdims=True)
     y = (z / np.sqrt(np.mean(z**2, axis=-1, keepdims=True) + a["eps"])).astype(np.float32)
-    return np.asarray(y * w[0] + w[1] if w else y)
+    y = y * w[0] if w else y
+    return np.asarray(y + w[1] if len(w) > 1 else y)
 
 
 def _rope(s: Setting, x: Any, _w: Any, a: Any) -> np.ndarray:
@@ -229,6 +232,8 @@ OPS: Mapping[str, OpSpec] = {
     "rope": OpSpec(_rope_shape, _rope),
     "store": OpSpec(_store_shape, _store),
     "attend": OpSpec(_attend_shape, _attend),
+    "attend_within": ATTEND_WITHIN,
+    "pool": POOL,
     "add": OpSpec(_same_shape, _add),
     "mul": OpSpec(_same_shape, _mul),
     "scale": OpSpec(_scale_shape, _scale),

@@ -52,6 +52,7 @@ class Batch:
     outputs: np.ndarray  # int32 [m], ascending: the columns whose logits are wanted
     states: np.ndarray | None = None  # int32 [s]
     keeps: np.ndarray | None = None  # int32 [n]
+    kinds: np.ndarray | None = None  # int32 [n], for tables that are looked up by them; None: 0
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32 [n or m, *shape]
 
 

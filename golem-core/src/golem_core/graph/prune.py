@@ -12,7 +12,13 @@ from collections.abc import Collection
 from golem_core.graph.graph import COLUMNS, DRAFTING, PICKED, READING, Graph, Op, Tensor
 
 # What reads rows that others wrote, or keeps rows for others: it needs them all.
-MIXING = ("store", "conv", "convolve", "delta", "previous", "split", "join")
+MIXING = (
+    *("store", "conv", "convolve", "delta", "previous", "split", "join"),
+    *("attend_within", "pool"),
+)
+
+# What gives wanted rows without a pick.
+OWN = ("input", "pool")
 
 
 def prune(graph: Graph, keep: Collection[str]) -> Graph:
@@ -45,7 +51,7 @@ class _Pruning:
     def take(self, op: Op) -> None:
         """One operation as it was, or on the rows whose logits are wanted."""
         out = op.output
-        if out is None or out in self.whole or (op.kind == "input" and out.rows == PICKED):
+        if out is None or out in self.whole or (op.kind in OWN and out.rows == PICKED):
             self.graph.ops.append(op)
             if out is not None:
                 self.now[out] = out

@@ -17,6 +17,8 @@ class Setting(Protocol):
     ids: np.ndarray  # int32 [n]
     positions: np.ndarray  # int32 [n]
     outputs: np.ndarray  # int32 [m]
+    sequence: np.ndarray  # int32 [n]
+    kinds: np.ndarray  # int32 [n]
 
     def given(self, key: str) -> np.ndarray:
         """What the caller of the pass gives under a name."""

@@ -107,6 +107,8 @@ class Pages:
         self, kept: list[np.ndarray], carried: list[np.ndarray], batch: Batch, writes: bool
     ) -> None:
         self.ids, self.positions, self.outputs = batch.ids, batch.positions, batch.outputs
+        self.sequence = batch.sequence
+        self.kinds = np.zeros_like(batch.ids) if batch.kinds is None else batch.kinds
         self._kept, self._slots, self._batch, self._writes = kept, carried, batch, writes
         self._now: dict[tuple[int, int], np.ndarray] = {}  # by state and sequence
 

@@ -94,6 +94,8 @@ def _check(graph: Graph) -> None:
             raise Unsupported(f"{op.name}: the device vulkan has no shader for {act}")
         if op.kind == "scale" and op.weights:
             raise Unsupported(f"{op.name}: the device vulkan scales by numbers, not by weights")
+        if op.kind == "embed" and (op.attributes["by"] != "ids" or op.attributes["first"]):
+            raise Unsupported(f"{op.name}: the device vulkan looks up rows by token ids alone")
         if op.kind == "rope" and op.attributes["rope"].magnitude != 1.0:
             raise Unsupported(f"{op.name}: the device vulkan turns without a magnitude")
         for weight in op.weights:

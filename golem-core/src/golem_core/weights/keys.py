@@ -19,6 +19,8 @@ T = TypeVar("T", int, float, str, bool)
 class Keys:
     """The metadata of one GGUF file below a prefix, which for a model is its architecture.
 
+    Without a prefix it may also be a config.json, in which null is no value.
+
     ``Keys(weights, "llama").whole("block_count")`` is the value of ``llama.block_count``. Every
     reader takes a default for a key that may be absent; without one an absent key raises
     BadWeights. A value of the wrong kind or outside its range raises BadWeights; one that golem
@@ -26,7 +28,7 @@ class Keys:
     """
 
     def __init__(self, weights: Weights, prefix: str) -> None:
-        if weights.container != "gguf":
+        if weights.container != "gguf" and prefix:
             raise Unsupported(
                 f"{weights.path} is {weights.container}, whose keys are not those of GGUF; convert "
                 f"it to GGUF"
@@ -120,7 +122,8 @@ class Keys:
                 )
 
     def _value(self, key: str, default: object) -> object:
-        value = self.metadata.get(self.name(key), default)
+        value = self.metadata.get(self.name(key))
+        value = default if value is None else value
         if value is None:
             raise bad(f"{self.name(key)} is missing ({self.weights.path})")
         return value

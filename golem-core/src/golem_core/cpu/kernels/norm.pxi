@@ -81,6 +81,8 @@ cdef void layer_norm(const float* x, const float* weight, const float* bias, Py_
     for i in range(0, cols, 16):
         n = least(cols - i, 16)
         v = mul(sub(load_n(x + i, n), splat(mean)), inverse)
-        if weight != NULL:
+        if bias != NULL:
             v = fma(v, load_n(weight + i, n), load_n(bias + i, n))
+        elif weight != NULL:
+            v = mul(v, load_n(weight + i, n))
         store_n(out + i, v, n)

@@ -7,12 +7,13 @@ from golem_core.cpu.kernels.layout cimport (
     panel_bytes, scale_bytes)
 from golem_core.cpu.kernels.table cimport (
     BF16, F16, F32, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K,
-    Q8_0, Columns, Kernels, Packed)
+    Q8_0, WITHIN, Columns, Kernels, Packed)
 
 include "formats.pxi"
 include "integers.pxi"
 include "float_products.pxi"
 include "tiled.pxi"
+include "within.pxi"
 
 
 cdef void product_f32(const Packed* w, Py_ssize_t first, Py_ssize_t panels, const Columns* x,
@@ -112,6 +113,7 @@ cdef void product_mxfp4(const Packed* w, Py_ssize_t first, Py_ssize_t panels, co
 
 
 cdef void fill_products(Kernels* k) noexcept:
+    k.attend_within = attend_within
     k.product[F32] = product_f32
     k.product[F16] = product_f16
     k.product[BF16] = product_bf16

@@ -69,7 +69,7 @@ ctypedef void (*Quantise)(const float* x, Py_ssize_t cols, signed char* codes, f
 ctypedef void (*RmsNorm)(const float* x, const float* weight, Py_ssize_t cols, float eps,
                          float* out) noexcept nogil
 
-# out = (x - mean) / sqrt(variance + eps) * weight + bias; both or neither may be NULL; out may be x.
+# out = (x - mean) / sqrt(variance + eps) * weight + bias; weight and bias may be NULL; out may be x.
 ctypedef void (*LayerNorm)(const float* x, const float* weight, const float* bias, Py_ssize_t cols,
                            float eps, float* out) noexcept nogil
 
@@ -98,6 +98,16 @@ ctypedef void (*Attend)(const View* view, Py_ssize_t head, Py_ssize_t first, Py_
                         const float* q, Py_ssize_t q_stride, const int* positions,
                         Py_ssize_t rows, float scale, float softcap, Py_ssize_t window,
                         float* out, Py_ssize_t out_stride, float* scratch) noexcept nogil
+
+# Attention of rows first..first+rows of a text of `length` rows to that text, for one head: row i
+# sees the rows from i - before to i + after. q, k, v and out are [length, stride], the head's `dim`
+# at the start of a row. bias, or NULL: bias[j - i] is added to a score. `first` is a multiple of
+# WITHIN. `scratch` holds `within_floats` (tape.pyx) of the length.
+ctypedef void (*Within)(const float* q, Py_ssize_t q_stride, const float* k, Py_ssize_t k_stride,
+                        const float* v, Py_ssize_t v_stride, Py_ssize_t length, Py_ssize_t dim,
+                        Py_ssize_t first, Py_ssize_t rows, float scale, Py_ssize_t before,
+                        Py_ssize_t after, const float* bias, float* out, Py_ssize_t out_stride,
+                        float* scratch) noexcept nogil
 
 # out[i] = a[i] * c + out[i], one rounding.
 ctypedef void (*Axpy)(const float* a, float c, Py_ssize_t n, float* out) noexcept nogil
@@ -144,6 +154,7 @@ cdef struct Kernels:
     Store store_float
     Attend attend_half
     Attend attend_float
+    Within attend_within
     Axpy axpy
     Conv conv
     Delta delta
@@ -154,4 +165,5 @@ cdef enum:
     PAGE = 32
     ATTEND_ROWS = 8             # most rows that a call of `attend` may have
     ATTEND_SCRATCH = 65536
+    WITHIN = 24                 # rows of a text whose scores are worked out together
     DELTA_LANES = 32
