@@ -241,6 +241,15 @@ def _operation(row: Route, tag: str) -> dict[str, Any]:
 
 
 def _answer(media: str, name: str) -> Schema:
+    if media == EVENTS:
+        return _event(ref(name))
     if name:
         return ref(name)
     return {"type": "object"} if media == JSON else {"type": "string"}
+
+
+def _event(content: Schema) -> Schema:
+    """One event of a stream: its data are JSON, but for OpenAI's last word."""
+    parts = {"type": "string", "contentMediaType": JSON, "contentSchema": content}
+    data = {"anyOf": [{"const": "[DONE]"}, parts]}
+    return {"type": "object", "properties": {"data": data}, "required": ["data"]}
