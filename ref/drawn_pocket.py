@@ -247,7 +247,7 @@ GAINS = {
     "self_attn.out_proj": 0.3,
     "linear2": 0.3,
     "adaLN": 0.2,
-    "cond_embed": 0.1,
+    "cond_embed": 0.3,
     "res_blocks": 0.5,
     "input_linear": 0.5,
     "final_layer.linear": 0.25,
@@ -269,7 +269,7 @@ def values(name: str, shape: tuple[int, ...], rng: np.random.Generator, eos: flo
         return 1 + 0.1 * drawn
     if name.endswith(("emb_mean", ".bias")):
         return 0.1 * drawn
-    if len(shape) == 1 or "bos_before" in name or "embed.weight" in name:
+    if len(shape) == 1 or "bos_before" in name or "conditioner.embed" in name:
         return drawn
     if name == "flow_lm.out_eos.weight":
         return drawn * (2 / math.sqrt(shape[1]))
