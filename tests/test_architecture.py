@@ -17,7 +17,7 @@ LINES = [
     {"errors"},
     {"threads", "weights", "settings", "media"},
     {"graph", "text"},
-    {"sampling", "speech"},
+    {"sampling", "embedding", "speech"},
     {"reference", "cpu", "vulkan", "memory", "model"},
     {"plugins"},
     {"engine", "trace", "hub", "hub_fetch"},

@@ -1,0 +1,1 @@
+"""Text encoders on golem: embeddings and reranking."""

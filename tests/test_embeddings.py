@@ -1,0 +1,82 @@
+"""Encoders on real weights: torch's ids and vectors, and how far other precisions are from them.
+
+ref/embeddings.py recorded what sentence-transformers makes of 200 texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import golem_core
+from golem_core.embedding import Embedding
+
+VECTORS = Path(__file__).parent / "vectors"
+MODELS = ("all-MiniLM-L6-v2", "all-mpnet-base-v2")
+# The least cosine of any text to its vector in float32.
+FLOORS = {"bf16": 0.9998, "int8": 0.99}
+
+pytestmark = pytest.mark.weights
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    found: list[str] = json.loads((VECTORS / "encoders.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(name: str) -> Path:
+    weights = os.environ.get("GOLEM_TEST_WEIGHTS")
+    if not weights or not (Path(weights) / name).is_dir():
+        pytest.skip(f"{name} is not in GOLEM_TEST_WEIGHTS")
+    return Path(weights) / name
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[Embedding]:
+    with golem_core.load_embedder(folder) as loaded:
+        yield loaded
+
+
+def test_ids_and_vectors_are_torch_s(model: Embedding, texts: list[str], name: str) -> None:
+    recorded = np.load(VECTORS / f"{name}.npz")
+    made = [model.tokenize(text) for text in texts]
+    assert [len(ids) for ids in made] == recorded["counts"].tolist()
+    assert np.concatenate(made).tolist() == recorded["ids"].tolist()
+    result = model.embed(texts)
+    assert model.precision == "f32"
+    assert result.cut == tuple(i for i, ids in enumerate(made) if len(ids) > model.length)
+    assert result.cut
+    difference = np.abs(result.vectors[:, : recorded["vectors"].shape[1]] - recorded["vectors"])
+    assert difference.max() <= 1e-6
+
+
+def test_a_vector_is_the_same_alone(model: Embedding, texts: list[str]) -> None:
+    together = model.embed(texts[:40]).vectors
+    for i in range(0, 40, 7):
+        assert np.array_equal(model.embed([texts[i]]).vectors[0], together[i])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", FLOORS)
+def test_other_precisions_stay_near(
+    model: Embedding, folder: Path, texts: list[str], precision: str
+) -> None:
+    plain = model.embed(texts).vectors
+    with golem_core.load_embedder(folder, precision=precision) as rounded:
+        assert rounded.precision == precision
+        found = rounded.embed(texts).vectors
+    assert np.abs(found - plain).max() > 1e-5  # or it would not be another precision
+    assert (found * plain).sum(axis=1).min() >= FLOORS[precision]
