@@ -111,6 +111,17 @@ def test_every_distribution_has_a_readme_and_the_version() -> None:
     assert len(versions) == 1, versions
 
 
+def test_nothing_is_installed_by_a_bare_name() -> None:
+    """On the index these names are, or may become, somebody else's packages."""
+    sources = [path for folder in ROOT.glob("golem-*/src") for path in folder.rglob("*.py")]
+    for path in [*DOCUMENTS, *sources]:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "pip install" in line:
+                assert not re.search(r"[\s'\"]golem-\w", line.partition("pip install")[2]), (
+                    f"{name(path)}: {line.strip()}"
+                )
+
+
 def test_the_readme_begins_with_two_commands() -> None:
     screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40]
     lines = [line for line in shell_lines("\n".join(screen)) if line.strip()]

@@ -113,7 +113,7 @@ def sndfile() -> Any:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: its library is not there
         raise Unsupported(
-            f"files of sound need soundfile: pip install 'golem-core[audio]' ({error})"
+            f"files of sound need soundfile: pip install soundfile ({error})"
         ) from None
     return soundfile
 
@@ -195,7 +195,7 @@ def _by_ffmpeg(data: bytes, kind: str, called: str, first: float | None, most: f
             from pydub.exceptions import CouldntDecodeError
         except ImportError as error:
             raise Unsupported(
-                f"{called} is {kind}, which needs pydub: pip install 'golem-core[audio]' ({error})"
+                f"{called} is {kind}, which needs pydub: pip install pydub ({error})"
             ) from None
     until = first if first is not None else most + 1.0
     try:

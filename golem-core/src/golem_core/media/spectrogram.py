@@ -73,7 +73,7 @@ class Spectrogram:
             from PIL import Image, ImageDraw
         except ImportError as error:
             raise Unsupported(
-                f"a picture needs pillow: pip install 'golem-core[audio]' ({error})"
+                f"a picture needs pillow: pip install pillow ({error})"
             ) from None
         sound = Image.fromarray(_coloured(_narrowed(self.levels()).T[::-1]), "RGB")
         width = max(sound.width, 320)

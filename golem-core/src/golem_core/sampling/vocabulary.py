@@ -26,7 +26,7 @@ def library() -> Any:
         import llguidance
     except ImportError:
         raise Unsupported(
-            "grammars and schemas need llguidance: pip install 'golem-core[json]'"
+            "grammars and schemas need llguidance: pip install llguidance"
         ) from None
     return llguidance
 
