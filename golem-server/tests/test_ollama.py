@@ -329,7 +329,7 @@ def test_other_errors_have_the_same_form(one):
     with pytest.raises(ollama.ResponseError, match="no model is named 'other'") as absent:
         one.client.chat("other", SUM)
     assert absent.value.status_code == 404
-    with pytest.raises(ollama.ResponseError, match="gives no embeddings") as refusal:
+    with pytest.raises(ollama.ResponseError, match="makes no embeddings") as refusal:
         one.client.embed("m", "x")
     assert refusal.value.status_code == 501
     status, _, [answer] = post(f"{one.url}/api/chat", [])

@@ -1,4 +1,4 @@
-"""A loaded model as the routes use it: one that writes text, or one that speaks."""
+"""A loaded model as the routes use it: it writes text, or speaks, or embeds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from golem_core import LanguageModel, Speaking, Voice
+from golem_core import Embedding, LanguageModel, Speaking, Voice
 from golem_server.metrics import Metrics, SpeechWatch, Watch
 from golem_server.settings import ServeSettings
 
-__all__ = ["Held", "Offer", "Served", "ServedSpeaker"]
+__all__ = ["Held", "Offer", "Served", "ServedEmbedder", "ServedSpeaker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,7 +36,8 @@ class Offer:
 class Held(ABC):
     """A loaded model, whatever it does.
 
-    capabilities  what it can do: ``completion``, and by its file ``chat``, ``tools``; or ``speech``
+    capabilities  what it can do: ``completion``, and by its file ``chat``, ``tools``; or
+                  ``speech``, ``embedding``, ``rerank``
     """
 
     capabilities: frozenset[str]
@@ -177,3 +178,44 @@ class ServedSpeaker(Held):
         """Ends what is spoken."""
         self.speaking.close()
         self._makers.shutdown(wait=False)
+
+
+class ServedEmbedder(Held):
+    """A loaded model that makes vectors of texts, or scores pairs of them."""
+
+    ended = None  # nothing ends it but `close`
+
+    def __init__(
+        self, offer: Offer, embedding: Embedding, settings: ServeSettings, metrics: Metrics,
+        threads: ThreadPoolExecutor,
+    ) -> None:  # fmt: skip
+        super().__init__(offer, settings, metrics, threads)
+        self.embedding = embedding
+        self.capabilities = frozenset({"rerank" if embedding.scores else "embedding"})
+        # Whoever waits for a pass keeps a thread; those who wait together share the next pass.
+        self._askers = ThreadPoolExecutor(max(2, settings.max_sequences), "golem-embed")
+        self._running = 0
+
+    @property
+    def running(self) -> int:
+        """Requests that are being answered."""
+        return self._running
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that a text may have."""
+        return self.embedding.length
+
+    async def asked(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs what waits for passes."""
+        loop = asyncio.get_running_loop()
+        self._running += 1
+        try:
+            return await loop.run_in_executor(self._askers, lambda: function(*args, **kwargs))
+        finally:
+            self._running -= 1
+
+    def close(self) -> None:
+        """Gives the memory back, when what is being asked is answered."""
+        self._askers.shutdown(wait=True)
+        self.embedding.close()

@@ -1,4 +1,4 @@
-"""What a model does, by its file's header alone: whether it writes text or speaks it."""
+"""What a model does, by its header alone: whether it writes text, speaks it or embeds it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from golem_core import hub, plugins
 from golem_core.errors import GolemError
-from golem_core.model import Speaker
-from golem_core.weights import open_weights
+from golem_core.model import Embedder, Model, Speaker
+from golem_core.weights import Weights, open_weights
 
-__all__ = ["local_path", "speaks"]
+__all__ = ["embeds", "kind_of", "local_path", "speaks"]
 
 
 def local_path(reference: str) -> Path | None:
@@ -25,11 +25,32 @@ def local_path(reference: str) -> Path | None:
 
 def speaks(reference: str) -> bool | None:
     """Whether a model speaks; None where its file is not here, or nobody runs it."""
+    kind = _kind(reference)
+    return None if kind is None else issubclass(kind, Speaker)
+
+
+def embeds(reference: str) -> bool | None:
+    """Whether a model makes vectors or scores; None as of `speaks`."""
+    kind = _kind(reference)
+    return None if kind is None else issubclass(kind, Embedder)
+
+
+def kind_of(weights: Weights) -> type[Model]:
+    """The class that runs an opened file; a checkpoint that says how to pool is for embedding."""
+    folder = weights.path if weights.path.is_dir() else weights.path.parent
+    pooled = weights.container == "safetensors" and (folder / "modules.json").is_file()
+    if weights.container == "gguf" and weights.declares:
+        said = weights.metadata.get(f"{weights.architecture}.pooling_type")
+        pooled = isinstance(said, int) and said > 0
+    return plugins.embedder(weights) if pooled else plugins.of(weights)
+
+
+def _kind(reference: str) -> type[Model] | None:
     path = local_path(reference)
     if path is None:
         return None
     try:
         with open_weights(path) as weights:
-            return issubclass(plugins.of(weights), Speaker)
+            return kind_of(weights)
     except GolemError:
         return None

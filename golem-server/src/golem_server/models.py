@@ -5,7 +5,7 @@
 
 A model is loaded in a thread when it is first asked for, and unloaded when it has been idle for
 long or when another one needs its memory. One that writes text is held as `Served`, one that speaks
-as `ServedSpeaker`.
+as `ServedSpeaker`, one that embeds as `ServedEmbedder`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from golem_core import LanguageModel, Speaking, hub
+from golem_core import Embedding, LanguageModel, Speaking, hub
 from golem_core.errors import BadRequest, NotFound
 from golem_core.sampling import vocabulary
 from golem_server.errors import NO_RETRY, ApiError
-from golem_server.held import Held, Offer, Served, ServedSpeaker
-from golem_server.kinds import speaks
+from golem_server.held import Held, Offer, Served, ServedEmbedder, ServedSpeaker
+from golem_server.kinds import embeds, speaks
 from golem_server.metrics import Metrics
 from golem_server.room import Room
 from golem_server.settings import ServeSettings
 
-__all__ = ["Held", "Models", "Offer", "Served", "ServedSpeaker"]
+__all__ = ["Held", "Models", "Offer", "Served", "ServedEmbedder", "ServedSpeaker"]
 
 T = TypeVar("T")
 
@@ -136,7 +136,8 @@ class Models:
         """
         async with self._using(self.find(name)) as held:
             if not isinstance(held, Served):
-                raise _cannot(f"{held.id} speaks and writes no text")
+                does = "speaks" if isinstance(held, ServedSpeaker) else "embeds"
+                raise _cannot(f"{held.id} {does} and writes no text")
             yield held
 
     @asynccontextmanager
@@ -157,6 +158,34 @@ class Models:
         async with self._using(offer) as held:
             if not isinstance(held, ServedSpeaker):
                 raise _cannot(f"{held.id} writes text and does not speak")
+            yield held
+
+    @asynccontextmanager
+    async def use_embedder(
+        self, name: str | None, capability: str = "embedding"
+    ) -> AsyncIterator[ServedEmbedder]:
+        """As `use`, a model that makes vectors, or with ``rerank`` one that scores pairs.
+
+        None is the first that embeds. One that does not is refused by its file, without being
+        loaded.
+        """
+        loop = asyncio.get_running_loop()
+        offer = self.find(name)
+        if name is None:
+            for other in self.offers():
+                if await loop.run_in_executor(self._threads, embeds, other.reference):
+                    offer = other
+                    break
+        what = "makes no embeddings" if capability == "embedding" else "does not rerank"
+        if offer.id not in self._served:
+            kind = await loop.run_in_executor(self._threads, embeds, offer.reference)
+            if kind is False:
+                raise _cannot(f"{offer.id} writes text and {what}")
+        async with self._using(offer) as held:
+            if not isinstance(held, ServedEmbedder):
+                raise _cannot(f"{held.id} writes text and {what}")
+            if capability not in held.capabilities:
+                raise _cannot(f"{held.id} {what}; it does {', '.join(held.capabilities)}")
             yield held
 
     @asynccontextmanager
@@ -237,6 +266,8 @@ class Models:
         if isinstance(model, Speaking):
             served = ServedSpeaker(offer, model, self.settings, self.metrics, self._threads)
             self.metrics.add_speaker(offer.id)
+        elif isinstance(model, Embedding):
+            served = ServedEmbedder(offer, model, self.settings, self.metrics, self._threads)
         else:
             await loop.run_in_executor(self._loader, _ready_for_forms, model)
             served = Served(offer, model, self.settings, self.metrics, self._threads)
@@ -265,7 +296,7 @@ class Models:
         del self._served[served.id]
         if isinstance(served, Served):
             self.metrics.remove(served.id)
-        else:
+        elif isinstance(served, ServedSpeaker):
             self.metrics.remove_speaker(served.id)
 
     async def _close(self, served: Held) -> None:

@@ -64,7 +64,8 @@ class Route:
 # What stands in a path, by its name.
 PLACES = {"id": "of a model; there may be slashes in it", "name": "of a file"}
 
-NO_EMBEDDINGS = (501, "no model that golem runs makes embeddings")
+NO_EMBEDDINGS = (501, "a model that makes no embeddings")
+NO_RERANKING = (501, "a model that does not rerank")
 
 ROUTES: dict[str, tuple[Route, ...]] = {
     "OpenAI": (
@@ -79,7 +80,9 @@ ROUTES: dict[str, tuple[Route, ...]] = {
         Route("GET", "/v1/models", "The models that can be asked for", None, {JSON: "ModelList"}),
         Route("GET", "/v1/models/{id}", "One model", None, {JSON: "Model"}),
         Route("POST", "/v1/embeddings", "Vectors of texts", "EmbeddingRequest",
-              refuses=NO_EMBEDDINGS),
+              {JSON: "EmbeddingList"}, refuses=NO_EMBEDDINGS),
+        Route("POST", "/v1/rerank", "Documents of a query, best first", "RerankRequest",
+              {JSON: "RerankList"}, refuses=NO_RERANKING),
         Route("POST", "/v1/audio/speech", "Speak a text", "SpeechRequest",
               {**dict.fromkeys(SOUNDS, ""), EVENTS: "SpeechEvent"}, refuses=NO_SPEECH),
         Route("GET", "/v1/audio/models", "The models that speak", None, {JSON: "SpeakerList"}),
@@ -99,7 +102,9 @@ ROUTES: dict[str, tuple[Route, ...]] = {
         Route("GET", "/models", "The models that can be asked for", None, {JSON: "ModelList"}),
         Route("GET", "/models/{id}", "One model", None, {JSON: "Model"}),
         Route("POST", "/embeddings", "Vectors of texts", "EmbeddingRequest",
-              refuses=NO_EMBEDDINGS),
+              {JSON: "EmbeddingList"}, refuses=NO_EMBEDDINGS),
+        Route("POST", "/rerank", "Documents of a query, best first", "RerankRequest",
+              {JSON: "RerankList"}, refuses=NO_RERANKING),
     ),
     "Anthropic": (
         Route("POST", "/v1/messages", "Answer a conversation, as blocks", "MessageRequest",
@@ -113,7 +118,7 @@ ROUTES: dict[str, tuple[Route, ...]] = {
         Route("POST", "/api/generate", "Answer a prompt", "GenerateRequest",
               {LINES: "Generated", JSON: "Generated"}, error="OllamaError"),
         Route("POST", "/api/embed", "Vectors of texts", "OllamaEmbedRequest",
-              refuses=NO_EMBEDDINGS, error="OllamaError"),
+              {JSON: "OllamaEmbedList"}, refuses=NO_EMBEDDINGS, error="OllamaError"),
         Route("GET", "/api/tags", "The models that can be asked for", None, {JSON: "Tags"},
               error="OllamaError"),
         Route("GET", "/api/ps", "The models that are loaded", None, {JSON: "Running"},

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import golem_core
-from golem_core import LanguageModel, Speaking, plugins
+from golem_core import Embedding, LanguageModel, Speaking
 from golem_core.api import open_generator
 from golem_core.cpu.measure import measure
 from golem_core.engine.start import WIDTH, choose_context, choose_plan, pool_sizes
 from golem_core.errors import NoMemory
 from golem_core.memory import available_memory
-from golem_core.model import Speaker
+from golem_core.model import Embedder, Speaker
 from golem_core.threads import choose
 from golem_core.weights import open_weights
+from golem_server.kinds import kind_of
 from golem_server.settings import ServeSettings
 
 __all__ = ["Plan", "Room"]
@@ -23,6 +24,9 @@ __all__ = ["Plan", "Room"]
 # the states of its convolutions. An estimate: Pocket TTS of the usual size keeps 49,152 bytes a
 # position, and a line has 300 positions or so.
 SPEECH = 16 << 20
+
+# Beside the weights of a model that embeds: what the columns of a pass hold.
+PASS = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Plan:
     state: int  # one slot
     pools: int  # pages and slots for one whole conversation
     speaks: bool = False
+    embeds: bool = False
 
     @property
     def total(self) -> int:
@@ -60,7 +65,10 @@ class Room:
     def plan(self, reference: str, path: Path, settings: ServeSettings) -> Plan:
         """What a model needs at the least. Raises as `golem_core.load`."""
         with open_weights(path) as weights:
-            if issubclass(plugins.of(weights), Speaker):
+            kind = kind_of(weights)
+            if issubclass(kind, Embedder):
+                return Plan(reference, path, weights.nbytes, PASS, (), 0, 0, embeds=True)
+            if issubclass(kind, Speaker):
                 past = SPEECH * settings.max_sequences
                 return Plan(reference, path, weights.nbytes, 0, (), 0, past, speaks=True)
             model = open_generator(weights)
@@ -107,8 +115,12 @@ class Room:
             f"{_size(max(0, free))} is left{in_use}; a shorter --context needs less"
         )
 
-    def load(self, plan: Plan, settings: ServeSettings) -> LanguageModel | Speaking:
+    def load(self, plan: Plan, settings: ServeSettings) -> LanguageModel | Speaking | Embedding:
         """Loads the model with pools of at most half of what is free."""
+        if plan.embeds:
+            return golem_core.load_embedder(
+                plan.path, device=settings.device, threads=settings.threads
+            )
         if plan.speaks:
             return golem_core.load_speaker(
                 plan.path,
@@ -128,9 +140,9 @@ class Room:
             memory=pools,
         )
 
-    def take(self, who: object, plan: Plan, model: LanguageModel | Speaking) -> None:
+    def take(self, who: object, plan: Plan, model: LanguageModel | Speaking | Embedding) -> None:
         """Counts a model that was loaded, with the pools that it got, under `who`."""
-        if isinstance(model, Speaking):
+        if isinstance(model, (Speaking, Embedding)):
             self._taken[who] = plan.total
             return
         stats = model.engine.stats()

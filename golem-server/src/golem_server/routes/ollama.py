@@ -15,13 +15,14 @@ from golem_server.ask import Ask
 from golem_server.choice import Choice
 from golem_server.dialects import ollama_request as read
 from golem_server.dialects.response_request import check_form
-from golem_server.errors import ENVELOPES, NO_RETRY, ApiError
+from golem_server.errors import ENVELOPES, ApiError
 from golem_server.kept import Kept
 from golem_server.models import Models, Served
 from golem_server.parse import field, invalid, read_json, required
 from golem_server.replies import token_entries
 from golem_server.run import Run
 from golem_server.sse import EventStream, encoded
+from golem_server.vectors import inputs_of, vectors
 
 __all__ = ["KEPT", "add", "resolved", "stamp"]
 
@@ -115,16 +116,29 @@ async def generate(request: web.Request) -> web.StreamResponse:
 
 
 async def embed(request: web.Request) -> web.Response:
-    """Refused by name: no model that golem runs gives embeddings."""
+    """Vectors of texts, cut where they are too long unless ``truncate`` is false."""
+    begun = time.perf_counter_ns()
     body = await read_json(request)
     offer = resolved(request.app[MODELS], required(body, "model", str))
-    raise ApiError(
-        501,
-        f"{offer} writes text and gives no embeddings",
-        param="model",
-        code="unsupported",
-        headers=NO_RETRY,
-    )
+    async with request.app[MODELS].use_embedder(offer) as served:
+        loaded = time.perf_counter_ns()
+        texts = inputs_of(body) if body.get("input") != [] else []
+        truncate = field(body, "truncate", bool)
+        result = await vectors(
+            served,
+            texts,
+            dimensions=field(body, "dimensions", int, low=1),
+            truncate=True if truncate is None else truncate,
+        )
+        return web.json_response(
+            {
+                "model": body["model"],
+                "embeddings": await served.in_thread(result.vectors.tolist),
+                "total_duration": time.perf_counter_ns() - begun,
+                "load_duration": loaded - begun,
+                "prompt_eval_count": sum(result.tokens),
+            }
+        )
 
 
 def _ask(

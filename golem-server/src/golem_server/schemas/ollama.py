@@ -112,7 +112,16 @@ SCHEMAS: dict[str, Schema] = {
         thinking=TEXT,
         **NUMBERS,
     ),
-    "OllamaEmbedRequest": obj("model input", model=TEXT, input=either(TEXT, array(TEXT))),
+    "OllamaEmbedRequest": obj(
+        "model input",
+        model=TEXT,
+        input=either(TEXT, array(TEXT)),
+        dimensions=maybe(INT),
+        truncate=maybe(BOOL),
+    ),
+    "OllamaEmbedList": obj(
+        "model embeddings", model=TEXT, embeddings=array(array(NUMBER)), prompt_eval_count=COUNT
+    ),
     "Tags": obj(
         "models",
         models=array(obj("name model modified_at size digest details", **ENTRY, modified_at=TEXT)),

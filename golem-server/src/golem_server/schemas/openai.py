@@ -200,6 +200,37 @@ SCHEMAS: dict[str, Schema] = {
         input=either(TEXT, array(TEXT), array(COUNT), array(array(COUNT))),
         encoding_format=maybe(one("float", "base64")),
         dimensions=maybe(INT),
+        truncate=maybe(BOOL),
+        prompt_name=maybe(TEXT),
+    ),
+    "EmbeddingList": obj(
+        "object data model usage",
+        object=one("list"),
+        data=array(
+            obj(
+                "object index embedding",
+                object=one("embedding"),
+                index=COUNT,
+                embedding=either(array(NUMBER), TEXT),
+            )
+        ),
+        model=TEXT,
+        usage=OBJECT,
+    ),
+    "RerankRequest": obj(
+        "query documents",
+        model=maybe(TEXT),
+        query=TEXT,
+        documents=array(either(TEXT, OBJECT), 1),
+        top_n=maybe(INT),
+        return_documents=maybe(BOOL),
+    ),
+    "RerankList": obj(
+        "object model results usage",
+        object=one("list"),
+        model=TEXT,
+        results=array(obj("index relevance_score", index=COUNT, relevance_score=NUMBER)),
+        usage=OBJECT,
     ),
     "TranscriptionRequest": obj(
         "file", file={"type": "string", "format": "binary"}, model=TEXT, language=TEXT
