@@ -24,7 +24,6 @@ from golem_core.graph import PAGE, Batch, Graph
 from golem_core.model import Generator, Options
 from golem_core.weights import open_weights
 
-
 READ = 256  # columns of the passes that read what stands before
 
 

@@ -287,7 +287,10 @@ cdef inline void see(Kept* cache, Pass* p, int sequence, View* view) noexcept no
 
 cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scratch,
                       int workers) noexcept nogil:
-    """Takes (run, key head, part of the query heads that read it)."""
+    """Takes (key head, run, part of the query heads that read it).
+
+    The runs of a head follow each other, so that its pages are in a cache; the longest go first.
+    """
     cdef Pass* p = &code.now
     cdef Py_ssize_t heads = stage.cache.heads
     cdef Py_ssize_t group = stage.query_heads // heads
@@ -308,8 +311,8 @@ cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scrat
         unit = take(counter)
         if unit >= units:
             return
-        run = &made[unit // (heads * parts)]
-        head = unit // parts % heads
+        head = unit // (runs * parts)
+        run = &made[runs - 1 - unit // parts % runs]
         part = unit % parts
         first = head * group + part * most
         count = min(most, (head + 1) * group - first)

@@ -631,6 +631,8 @@ cdef class Tape:
         """Ids, sequences and outputs in range; makes the runs."""
         cdef Pass* p = &self.code.now
         cdef int i, column
+        # Long runs read a page for many rows; short ones are more pieces to share out.
+        cdef int most = max(8, min(<int>ATTEND_ROWS, p.n // (2 * self.workers)))
         cdef Run* run = NULL
         cdef Run* span = NULL
         p.runs = p.spans = 0
@@ -644,7 +646,7 @@ cdef class Tape:
                     f"position {p.positions[i]} is outside 0..{self.position_rows - 1}")
             if self.groups and not 0 <= p.sequence[i] < sequences:
                 raise ValueError(f"sequence {p.sequence[i]} of {sequences}")
-            if (run == NULL or run.rows == ATTEND_ROWS or run.sequence != p.sequence[i]
+            if (run == NULL or run.rows == most or run.sequence != p.sequence[i]
                     or p.positions[i] != p.positions[i - 1] + 1):
                 run = &self.code.runs[p.runs]
                 p.runs += 1
@@ -667,7 +669,7 @@ cdef class Tape:
             if not 0 <= column < p.n:
                 raise ValueError(f"output row {column} of {p.n} columns")
             p.picked_positions[i] = p.positions[column]
-            if (run == NULL or run.rows == ATTEND_ROWS or run.sequence != p.sequence[column]
+            if (run == NULL or run.rows == most or run.sequence != p.sequence[column]
                     or p.picked_positions[i] != p.picked_positions[i - 1] + 1):
                 run = &self.code.picked[p.picked_runs]
                 p.picked_runs += 1

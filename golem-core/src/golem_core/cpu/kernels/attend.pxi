@@ -5,13 +5,20 @@
 # then the weights, then the values. So no step waits for the end of another's chain. Scores and
 # values go in tiles, TILE items of one page at a time, that share each load of the page.
 #
+# A page lies anywhere, so no processor guesses the next one: while a page is worked on the memory
+# of the next is asked for. With few pairs that is all that takes time; many pairs read a page
+# once, as float32.
+#
 # What a pair computes depends on its own position alone: dimensions ascend in a score, positions
 # in a sum of values, pages in the running softmax, and who shares its tile decides nothing.
 # A position that a pair does not see never enters its sums, whatever its page holds there: its
 # weight is 0 in the sum of weights, and its value is not even multiplied.
 
+cdef extern from *:
+    void __builtin_prefetch(const void*, int, int) nogil
+
 cdef enum:
-    PAIRS = 24                  # 8 rows of 3 heads: what they keep stays in the first cache
+    PAIRS = 64                  # so many share a page: what they keep stays in the second cache
 
 # What a call works on. The float pointers lie in its scratch.
 cdef struct Attention:
@@ -21,12 +28,17 @@ cdef struct Attention:
     float softcap
     Py_ssize_t window
     float* q                        # [PAIRS, dim], scaled
+    float* beside                   # [PAIRS / TILE + 1, dim, TILE]: those of a tile side by side,
+    Py_ssize_t held[PAIRS + TILE]   # which are these pairs'
     float* sums                     # [PAIRS + 1, padded] of weighted values; the last is spare
     float* totals                   # [PAIRS, 16] of weights, by lane
     float* peaks                    # [PAIRS] largest scores so far
     float* scores                   # [PAIRS + TILE, 32] of the items, then their weights
-    float* faded                    # [32]: what an item's earlier sums are worth: exp(old - new peak)
+    float* faded                    # [PAIRS + 16]: what an item's earlier sums are worth:
+                                    # exp(old - new peak)
     float* wide                     # [padded, 32], a page's keys or values, widened
+    const char* ahead               # what is read next, in `lines` lines of the cache
+    Py_ssize_t lines
     Py_ssize_t items
     Py_ssize_t pair[PAIRS]          # of each item
     Py_ssize_t low[PAIRS]           # the slots that it sees of its page: low <= slot < high
@@ -38,11 +50,19 @@ cdef inline f32x16 page_word(const void* page, Py_ssize_t at, bint ready) noexce
     return load(<const float*> page + at) if ready else load_half(<const unsigned short*> page + at)
 
 
+# Asks for one of `tiles` equal parts of what is read next.
+cdef inline void ask(Attention* t, Py_ssize_t tile, Py_ssize_t tiles) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(t.lines * tile // tiles, t.lines * (tile + 1) // tiles):
+        __builtin_prefetch(t.ahead + 64 * i, 0, 2)
+
+
 # Scores of `count` <= `width` items from `item`, for SPAN words of slots from `slot`.
 cdef inline void score_tile(Attention* t, const void* keys, Py_ssize_t item, Py_ssize_t count,
                             int width, Py_ssize_t slot, bint ready) noexcept nogil:
     cdef Py_ssize_t dim = t.view.dim, d
     cdef const float* q[TILE]
+    cdef const float* beside = t.beside + item // TILE * TILE * dim
     cdef f32x16 sums[TILE]
     cdef f32x16 sums2[TILE]
     cdef f32x16 k, k2, x
@@ -52,11 +72,13 @@ cdef inline void score_tile(Attention* t, const void* keys, Py_ssize_t item, Py_
         sums[j] = zero()
         sums2[j] = zero()
     for d in range(dim):
+        if not ready:
+            __builtin_prefetch(t.ahead + 64 * d, 0, 3)
         k = page_word(keys, PAGE * d + slot, ready)
         if SPAN == 2:
             k2 = page_word(keys, PAGE * d + slot + 16, ready)
         for j in range(width):
-            x = splat(q[j][d])
+            x = splat(beside[TILE * d + j] if width == TILE else q[j][d])
             sums[j] = fma(x, k, sums[j])
             if SPAN == 2:
                 sums2[j] = fma(x, k2, sums2[j])
@@ -66,13 +88,31 @@ cdef inline void score_tile(Attention* t, const void* keys, Py_ssize_t item, Py_
             store(t.scores + PAGE * (item + j) + slot + 16, sums2[j])
 
 
-# The same for one item, all 32 slots.
+# Puts what a whole tile of items multiplies side by side, if it is not so from the page before.
+cdef inline void lay_beside(Attention* t, Py_ssize_t item, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t dim = t.view.dim, d, j, tile = item // TILE
+    cdef Py_ssize_t* held = t.held + TILE * tile
+    cdef float* to = t.beside + TILE * tile * dim
+    cdef const float* q
+    cdef Py_ssize_t pair
+    for j in range(TILE):
+        pair = t.pair[item + (j if j < count else 0)]
+        if held[j] != pair:
+            held[j] = pair
+            q = t.q + pair * dim
+            for d in range(dim):
+                to[TILE * d + j] = q[d]
+
+
+# Scores of one item, all 32 slots.
 cdef inline void score_alone(Attention* t, const void* keys, Py_ssize_t item,
                              bint ready) noexcept nogil:
     cdef const float* q = t.q + t.pair[item] * t.view.dim
     cdef f32x16 a = zero(), b = zero(), x
     cdef Py_ssize_t d
     for d in range(t.view.dim):
+        if not ready:
+            __builtin_prefetch(t.ahead + 64 * d, 0, 3)
         x = splat(q[d])
         a = fma(x, page_word(keys, PAGE * d, ready), a)
         b = fma(x, page_word(keys, PAGE * d + 16, ready), b)
@@ -118,6 +158,24 @@ cdef void weigh(Attention* t) noexcept nogil:
               fma(load(t.totals + 16 * pair), splat(t.faded[i]), add(s, s2)))
 
 
+# Adds the values of a slot, `span` words of them, to the sums of `width` items.
+cdef inline void value_slot(Attention* t, const void* values, const float* weights,
+                            Py_ssize_t slot, Py_ssize_t at, int width, int span, bint ready,
+                            f32x16* sums) noexcept nogil:
+    cdef Py_ssize_t begin = t.view.padded * slot + at
+    cdef f32x16 v[TILE * SPAN]
+    cdef f32x16 x
+    cdef int i, j
+    for i in range(span):
+        if not ready and not i & 1:
+            __builtin_prefetch(t.ahead + 2 * (begin + 16 * i), 0, 3)
+        v[i] = page_word(values, begin + 16 * i, ready)
+    for j in range(width):
+        x = splat(weights[PAGE * j + slot])
+        for i in range(span):
+            sums[span * j + i] = fma(x, v[i], sums[span * j + i])
+
+
 # Fades the sums of `count` <= `width` items from `item` and adds the values of slots low..high,
 # for `span` words from `at`.
 cdef inline void value_tile(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t count,
@@ -126,78 +184,84 @@ cdef inline void value_tile(Attention* t, const void* values, Py_ssize_t item, P
     cdef Py_ssize_t padded = t.view.padded, slot
     cdef const float* weights = t.scores + PAGE * item
     cdef float* p[TILE]
-    cdef f32x16 sums[TILE]
-    cdef f32x16 sums2[TILE]
-    cdef f32x16 v, v2, x
-    cdef int j
+    cdef f32x16 sums[TILE * SPAN]
+    cdef f32x16 x
+    cdef int i, j
     for j in range(width):
         p[j] = t.sums + (t.pair[item + j] if j < count else PAIRS) * padded + at
         x = splat(t.faded[item + j])
-        sums[j] = mul(load(p[j]), x)
-        if span == 2:
-            sums2[j] = mul(load(p[j] + 16), x)
+        for i in range(span):
+            sums[span * j + i] = mul(load(p[j] + 16 * i), x)
     for slot in range(low, high):
-        v = page_word(values, padded * slot + at, ready)
-        if span == 2:
-            v2 = page_word(values, padded * slot + at + 16, ready)
-        for j in range(width):
-            x = splat(weights[PAGE * j + slot])
-            sums[j] = fma(x, v, sums[j])
-            if span == 2:
-                sums2[j] = fma(x, v2, sums2[j])
+        value_slot(t, values, weights, slot, at, width, span, ready, sums)
     for j in range(width):
-        store(p[j], sums[j])
-        if span == 2:
-            store(p[j] + 16, sums2[j])
+        for i in range(span):
+            store(p[j] + 16 * i, sums[span * j + i])
 
 
-# The same for all words.
+# The same for as many times `span` words from `at` as there are. Gives where they end.
+cdef inline Py_ssize_t value_span(Attention* t, const void* values, Py_ssize_t item,
+                                  Py_ssize_t count, int width, Py_ssize_t low, Py_ssize_t high,
+                                  Py_ssize_t at, int span, bint ready) noexcept nogil:
+    while t.view.padded - at >= 16 * span:
+        value_tile(t, values, item, count, width, low, high, at, span, ready)
+        at += 16 * span
+    return at
+
+
+# The same for all words. A tile of fewer items has the more words, for as many sums.
 cdef inline void value_words(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t count,
                              int width, Py_ssize_t low, Py_ssize_t high, bint ready) noexcept nogil:
-    cdef Py_ssize_t padded = t.view.padded, i
-    for i in range(padded // (16 * SPAN)):
-        value_tile(t, values, item, count, width, low, high, 16 * SPAN * i, SPAN, ready)
-    if padded % (16 * SPAN):
-        value_tile(t, values, item, count, width, low, high, padded - 16, 1, ready)
+    cdef int span = least(8, TILE * SPAN // width)
+    cdef Py_ssize_t at = value_span(t, values, item, count, width, low, high, 0, span, ready)
+    if span > 1:
+        at = value_span(t, values, item, count, width, low, high, at, span // 2, ready)
+    if span > 3:
+        at = value_span(t, values, item, count, width, low, high, at, span // 4, ready)
+    if span > 7:
+        value_span(t, values, item, count, width, low, high, at, span // 8, ready)
 
 
-# The same for one item and all words. What it fades it does not fade again.
-cdef inline void value_alone(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t low,
-                             Py_ssize_t high, bint ready) noexcept nogil:
-    cdef Py_ssize_t padded = t.view.padded, at, slot
-    cdef const float* weights = t.scores + PAGE * item
-    cdef float* p = t.sums + t.pair[item] * padded
-    cdef f32x16 a
-    for at in range(0, padded, 16):
-        a = mul(load(p + at), splat(t.faded[item]))
-        for slot in range(low, high):
-            a = fma(splat(weights[slot]), page_word(values, padded * slot + at, ready), a)
-        store(p + at, a)
+# The same for one item. What it fades it does not fade again.
+cdef void value_alone(Attention* t, const void* values, Py_ssize_t item, Py_ssize_t low,
+                      Py_ssize_t high, bint ready) noexcept nogil:
+    if ready:
+        value_words(t, values, item, 1, 1, low, high, True)
+    else:
+        value_words(t, values, item, 1, 1, low, high, False)
     t.faded[item] = 1.0
 
 
 cdef inline void score_items(Attention* t, const void* keys, Py_ssize_t first, Py_ssize_t last,
                              bint ready) noexcept nogil:
-    cdef Py_ssize_t item, tile, count, i
-    for tile in range((last - first + TILE - 1) // TILE):
+    cdef Py_ssize_t item, tile, count, i, tiles = (last - first + TILE - 1) // TILE
+    for tile in range(tiles):
         item = first + TILE * tile
         count = least(TILE, last - item)
+        if ready:
+            ask(t, tile, tiles)
         if count == 1:
             score_alone(t, keys, item, ready)
             continue
+        if count > TILE // 2:
+            lay_beside(t, item, count)
         for i in range(2 // SPAN):
             if count > TILE // 2:
                 score_tile(t, keys, item, count, TILE, 16 * SPAN * i, ready)
-            else:
+            elif count > 2:
                 score_tile(t, keys, item, count, TILE // 2, 16 * SPAN * i, ready)
+            else:
+                score_tile(t, keys, item, count, 2, 16 * SPAN * i, ready)
 
 
 cdef inline void value_items(Attention* t, const void* values, Py_ssize_t first, Py_ssize_t last,
                              bint ready) noexcept nogil:
-    cdef Py_ssize_t item, tile, count, low, high, i
-    for tile in range((last - first + TILE - 1) // TILE):
+    cdef Py_ssize_t item, tile, count, low, high, i, tiles = (last - first + TILE - 1) // TILE
+    for tile in range(tiles):
         item = first + TILE * tile
         count = least(TILE, last - item)
+        if ready:
+            ask(t, tile, tiles)
         # The slots that all items see go together; before and after them each item goes alone.
         low = 0
         high = PAGE
@@ -213,26 +277,48 @@ cdef inline void value_items(Attention* t, const void* values, Py_ssize_t first,
                 value_alone(t, values, i, t.low[i], low, ready)
         if count > TILE // 2:
             value_words(t, values, item, count, TILE, low, high, ready)
-        else:
+        elif count > 2:
             value_words(t, values, item, count, TILE // 2, low, high, ready)
+        else:
+            value_words(t, values, item, count, 2, low, high, ready)
         for i in range(item, item + count):
             if high < t.high[i]:
                 t.faded[i] = 1.0
                 value_alone(t, values, i, high, t.high[i], ready)
 
 
-# Where head `head` of page `page` begins, in float32 if they are read so: `count` elements.
-cdef inline const void* opened(Attention* t, const void* pages, Py_ssize_t page, Py_ssize_t head,
+# Where head `head` of page `page` begins, of `count` elements.
+cdef inline const void* begins(Attention* t, const void* pages, Py_ssize_t page, Py_ssize_t head,
                                Py_ssize_t count) noexcept nogil:
-    cdef Py_ssize_t at = (t.view.table[page] * t.view.heads + head) * count, i
-    cdef const unsigned short* half = <const unsigned short*> pages + at
-    if not t.half:
-        return <const float*> pages + at
-    if not t.ready:
-        return half
+    cdef Py_ssize_t at = (t.view.table[page] * t.view.heads + head) * count
+    if t.half:
+        return <const unsigned short*> pages + at
+    return <const float*> pages + at
+
+
+# The same in float32, if pages are read so.
+cdef inline const void* opened(Attention* t, const void* data, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t i
+    if not t.half or not t.ready:
+        return data
     for i in range(0, count, 16):
-        store(t.wide + i, load_half(half + i))
+        store(t.wide + i, load_half(<const unsigned short*> data + i))
     return t.wide
+
+
+# What will be read after keys (or values) of page `page`: those of the next page of these, or what
+# `other` has at page `after`, if that is at most `last`.
+cdef inline void look_ahead(Attention* t, const void* mine, const void* other, Py_ssize_t page,
+                            Py_ssize_t end, Py_ssize_t after, Py_ssize_t last, Py_ssize_t head,
+                            Py_ssize_t count, Py_ssize_t others) noexcept nogil:
+    if page + 1 < end:
+        t.ahead = <const char*> begins(t, mine, page + 1, head, count)
+    elif after <= last:
+        t.ahead = <const char*> begins(t, other, after, head, others)
+        count = others
+    else:
+        t.ahead = <const char*> begins(t, mine, page, head, count)
+    t.lines = count * (2 if t.half else 4) // 64
 
 
 # The first position that a row sees.
@@ -268,7 +354,9 @@ cdef void attend_pairs(Attention* t, Py_ssize_t head, const int* positions, Py_s
                     t.items += 1
             items[page + 1] = t.items
             if items[page] < t.items:
-                data = opened(t, t.view.keys, base + page, head, dim * PAGE)
+                look_ahead(t, t.view.keys, t.view.values, base + page, base + pages, base,
+                           end // PAGE, head, dim * PAGE, PAGE * padded)
+                data = opened(t, begins(t, t.view.keys, base + page, head, dim * PAGE), dim * PAGE)
                 if t.ready:
                     score_items(t, data, items[page], t.items, True)
                 else:
@@ -276,7 +364,10 @@ cdef void attend_pairs(Attention* t, Py_ssize_t head, const int* positions, Py_s
         weigh(t)
         for page in range(pages):
             if items[page] < items[page + 1]:
-                data = opened(t, t.view.values, base + page, head, PAGE * padded)
+                look_ahead(t, t.view.values, t.view.keys, base + page, base + pages, base + pages,
+                           end // PAGE, head, PAGE * padded, dim * PAGE)
+                data = opened(t, begins(t, t.view.values, base + page, head, PAGE * padded),
+                              PAGE * padded)
                 if t.ready:
                     value_items(t, data, items[page], items[page + 1], True)
                 else:
@@ -302,10 +393,11 @@ cdef inline void attend(bint half, const View* view, Py_ssize_t head, Py_ssize_t
     t.totals = t.sums + (PAIRS + 1) * padded
     t.scores = t.totals + PAIRS * 16
     t.faded = t.scores + (PAIRS + TILE) * PAGE
-    t.peaks = t.faded + 32
-    t.q = t.peaks + 32
+    t.peaks = t.faded + PAIRS + 16
+    t.q = t.peaks + PAIRS
+    t.beside = t.q + PAIRS * dim
     memset(t.scores, 0, (PAIRS + TILE) * PAGE * sizeof(float))
-    memset(t.faded, 0, 32 * sizeof(float))
+    memset(t.faded, 0, (PAIRS + 16) * sizeof(float))
     for block in range((rows * count + PAIRS - 1) // PAIRS):
         at = PAIRS * block
         pairs = least(PAIRS, rows * count - at)
@@ -315,6 +407,8 @@ cdef inline void attend(bint half, const View* view, Py_ssize_t head, Py_ssize_t
                 n = least(dim - d, 16)
                 store_n(t.q + i * dim + d, mul(load_n(q + place + d, n), splat(scale)), n)
             t.peaks[i] = -INFINITY
+        for i in range(PAIRS + TILE):
+            t.held[i] = -1
         memset(t.totals, 0, PAIRS * 16 * sizeof(float))
         memset(t.sums, 0, (PAIRS + 1) * padded * sizeof(float))
         attend_pairs(&t, head, positions, count, at, pairs)

@@ -163,7 +163,7 @@ cdef struct Kernels:
 # The page length that keys are laid out for, and the floats of scratch that `attend` may use.
 cdef enum:
     PAGE = 32
-    ATTEND_ROWS = 8             # most rows that a call of `attend` may have
-    ATTEND_SCRATCH = 65536
+    ATTEND_ROWS = 32            # most rows that a call of `attend` may have
+    ATTEND_SCRATCH = 131072     # for heads of at most 512
     WITHIN = 24                 # rows of a text whose scores are worked out together
     DELTA_LANES = 32
