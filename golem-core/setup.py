@@ -17,21 +17,30 @@ DEBUG = bool(os.environ.get("GOLEM_DEBUG"))  # bounds checks, no optimisation
 SANITIZE = os.environ.get("GOLEM_SANITIZE", "")  # e.g. address,undefined
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVXVNNI = [*AVX2, "-mavxvnni"]
 AVX512VNNI = [
     *AVX2,
     *("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
     "-mprefer-vector-width=512",
 ]
+AVX512BF16 = [*AVX512VNNI, "-mavx512bf16"]
 AMX = [*AVX512VNNI, "-mamx-tile", "-mamx-int8"]
 DOTPROD = ["-march=armv8.2-a+dotprod+fp16"]
 
 # Every instruction set that a machine may have, and what its compiler must be told.
 KERNELS = {
-    "x86_64": {"generic": [], "avx2": AVX2, "avx512vnni": AVX512VNNI, "amx": AMX},
+    "x86_64": {
+        "generic": [],
+        "avx2": AVX2,
+        "avxvnni": AVXVNNI,
+        "avx512vnni": AVX512VNNI,
+        "avx512bf16": AVX512BF16,
+        "amx": AMX,
+    },
     "aarch64": {"generic": [], "neon": [], "neon_dotprod": DOTPROD},
 }
 # What not every compiler knows: where it does not, `dispatch` finds no such module.
-YOUNG = ("amx",)
+YOUNG = ("avxvnni", "avx512bf16", "amx")
 MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 MACHINE = os.environ.get("GOLEM_TARGET", MACHINE)  # when the compiler is a cross-compiler
 

@@ -13,6 +13,8 @@ of one model alone, the luck of a rounding is a tenth of it and more (llama.cpp'
 
 Chance is what llama.cpp moves by against itself, when only its keys and values have another
 precision (f16 and f32 of the recording): up to 1.1 % in the first, up to 8 % in the second measure.
+Of BF16 the engines' own error, from rounding columns to bf16 as both do, is more than a third of
+the first, so the chance of the second is in it too: llama.cpp's moves by 3 to 7 % in each family.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from golem_core.trace import trace
 RECORDINGS = Path(__file__).parent / "recordings"
 PEER = json.loads((RECORDINGS / "closeness.json").read_text())
 CHANCE = {"original": 0.011, "own": 0.09, "alone": 0.1}
+OWN_SHARE = {"BF16": 0.36}  # of the peer's divergence from the original, where it is not small
 
 
 def logits(path, ids, device, kv):
@@ -76,7 +79,8 @@ def measured(tiny_file):
 def test_logits_are_as_close_to_the_original_as_the_peers(form, measured):
     row = measured(form)
     print({key: f"{value:.3e}" for key, value in row.items()})
-    assert row["original"] <= row["original peer"] * (1 + CHANCE["original"])
+    chance = max(CHANCE["original"], CHANCE["own"] * OWN_SHARE.get(form, 0))
+    assert row["original"] <= row["original peer"] * (1 + chance)
 
 
 @pytest.mark.parametrize("form", tiny.FORMATS)

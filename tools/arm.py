@@ -103,7 +103,8 @@ def settings() -> dict[str, Any]:
 
 def runs(flags: list[str]) -> bool:
     """Whether this processor has what a compiler is told to use."""
-    wanted = {flag[2:].replace("512vnni", "512_vnni") for flag in flags if "=" not in flag}
+    names = {"avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}
+    wanted = {names.get(flag[2:], flag[2:]) for flag in flags if "=" not in flag}
     return wanted <= set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
 
 

@@ -21,7 +21,7 @@ from .carrying import (
     write_mixture,
     write_recurrent,
 )
-from .test_program import coded
+from .test_program import prepared
 
 FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q5_1")
 RECORDS = {"mixture": record_mixture, "recurrent": record_recurrent}
@@ -100,8 +100,8 @@ def test_every_operation_is_its_reference(kind: str, format: str, tmp_path: Path
             continue  # of what came before only this program knows: the next test
         inputs = [ours[t.name] for t in op.inputs]
         stored = op.weights[0].stored.format if op.weights else None
-        if op.kind in ("linear", "linear_experts") and stored is not None and stored.block > 1:
-            inputs[0] = coded(inputs[0])
+        if op.kind in ("linear", "linear_experts") and stored is not None:
+            inputs[0] = prepared(inputs[0], stored)
         if op.kind == "store":
             continue
         setting = Pages([], [], one, True)

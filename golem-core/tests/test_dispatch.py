@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,15 @@ def test_a_layer_that_the_processor_lacks_is_refused():
         dispatch.use("sse9")
 
 
+def test_pairs_of_bf16_are_multiplied_at_once_where_that_is_faster():
+    if "avx512bf16" not in dispatch.LAYERS:
+        pytest.skip("this processor has no AVX512-BF16")
+    dispatch.use(dispatch.LAYERS[-1])
+    amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    assert (dispatch.origins()["product[BF16]"] == "avx512bf16") == amd
+    assert dispatch.origins()["product[BF16]"] == dispatch.origins()["round_bf16"]
+
+
 def test_golem_isa_stops_at_a_layer():
     code = "from golem_core.cpu import dispatch; print(dispatch.layer())"
     for layer in dispatch.LAYERS:
@@ -95,7 +105,7 @@ def test_only_the_layers_that_are_used_are_imported():
     ("format", "cols", "size"),
     [("Q4_0", 64, 576), ("Q4_1", 64, 640), ("Q5_0", 64, 704), ("Q5_1", 64, 768),
      ("Q8_0", 64, 1088), ("Q4_0", 32, 576), ("Q4_K", 256, 2368), ("Q5_K", 256, 2880),
-     ("Q6_K", 256, 3392), ("F32", 3, 192), ("BF16", 3, 96), ("MXFP4", 32, 272)],
+     ("Q6_K", 256, 3392), ("F32", 3, 192), ("BF16", 3, 128), ("MXFP4", 32, 272)],
 )  # fmt: skip
 def test_the_size_of_a_panel(format, cols, size):
     number = dispatch.FORMATS[format]

@@ -55,6 +55,15 @@ def test_one_input_is_quantised_once(graph: Graph) -> None:
     assert len(quantised) == len(set(quantised)) == 4 * BLOCKS + 1
 
 
+def test_one_input_is_rounded_once_beside_its_codes(graph: Graph) -> None:
+    formats = {w.stored.format.name for op in graph.ops if op.kind == "linear" for w in op.weights}
+    stages = fuse(graph, CODED, (), rounded=sorted(formats))
+    rows = [s for s in stages if isinstance(s, RowStage)]
+    rounded = [t.name for s in rows for t in s.rounding]
+    assert len(rounded) == len(set(rounded)) == 4 * BLOCKS + 1
+    assert {t.name for s in rows for t in s.quantise} <= set(rounded)
+
+
 def test_a_kept_waypoint_is_not_fused_away(graph: Graph) -> None:
     names = tuple(graph.named())
     stages = fuse(graph, CODED, names)

@@ -113,11 +113,25 @@ def reference(name, blocks, x):
     return out
 
 
-def float_reference(weights, x):
+def float_reference(name, weights, x):
+    """One fused multiply-add for each k; of BF16, of each pair the second k first."""
     out = np.zeros((len(x), len(weights)), np.float32)
-    for k in range(weights.shape[1]):
+    order = np.arange(weights.shape[1])
+    if name == "BF16":
+        weights, x = (
+            np.pad(bf16(values), ((0, 0), (0, len(order) % 2))) for values in (weights, x)
+        )
+        order = np.arange(weights.shape[1]) ^ 1
+    for k in order:
         out = fma(weights[:, k], x[:, k, None], out)
     return out
+
+
+def bf16(values):
+    """Rounded to bf16, and what is below 2^-56 to zero."""
+    format = FORMATS["BF16"]
+    rounded = format.dequantize(format.quantize(values.reshape(-1))).reshape(values.shape)
+    return np.where(np.abs(rounded) < 2.0**-56, np.float32(0), rounded)
 
 
 @pytest.mark.parametrize("name", dispatch.FORMATS)
@@ -204,18 +218,49 @@ def test_products_of_floats_equal_the_reference(name, cols):
     blocks = matrix(name, 40, cols)
     packed = probe_products.pack(name, blocks.reshape(-1), 40, cols)
     x = np.random.default_rng(2).standard_normal((15, cols)).astype(np.float32)
-    wanted = float_reference(floats(name, blocks), x)
+    wanted = float_reference(name, floats(name, blocks), x)
     for n in range(1, 16):
         found = probe_products.product(name, packed, 40, cols, x, columns=n)
         assert np.array_equal(found[:, :40], wanted[:n])
         assert not found[:, 40:].any()
 
 
+@pytest.mark.parametrize("least", [-70, -56, -30])
+def test_no_sum_of_bf16_is_below_the_normal_numbers(least):
+    """Where it is, one instruction set takes it for zero and another does not."""
+    rng = np.random.default_rng(3)
+
+    def drawn(rows):
+        numbers = rng.uniform(1, 2, (rows, 64)) * rng.choice([-1, 1], (rows, 64))
+        return np.ldexp(numbers, rng.integers(least, least + 5, (rows, 64))).astype(np.float32)
+
+    weights, x = FORMATS["BF16"].quantize(drawn(16).reshape(-1)), drawn(3)
+    packed = probe_products.pack("BF16", weights.reshape(-1), 16, 64)
+    found = probe_products.product("BF16", packed, 16, 64, x)
+    wanted = float_reference("BF16", FORMATS["BF16"].dequantize(weights).reshape(16, 64), x)
+    assert np.array_equal(found, wanted)
+    assert found.any() == (least > -60)
+    assert not ((found != 0) & (np.abs(found) < np.finfo(np.float32).tiny)).any()
+
+
+def test_columns_of_bf16_are_rounded_to_nearest_even_and_nan_stays():
+    words = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0xFF800000, 0x7F800001,
+                      0x7FFFFFFF, 0x237FFFFF, 0x237F0000, 0x80000000], np.uint32)  # fmt: skip
+    x = np.zeros((len(words), 2), np.float32)
+    x[:, 0] = words.view(np.float32)
+    one = np.array([[0x3F80, 0]] + [[0, 0]] * 15, np.uint16)  # 1 and 0
+    packed = probe_products.pack("BF16", one.view(np.uint8).reshape(-1), 16, 2)
+    found = probe_products.product("BF16", packed, 16, 2, x)[:, 0]
+    smallest = 2.0**-56
+    wanted = [1, 1 + 2**-6, 1 + 2**-7, np.inf, -np.inf, np.nan, np.nan, smallest, 0, 0]
+    assert np.array_equal(found, np.array(wanted, np.float32), equal_nan=True)
+
+
 @pytest.mark.parametrize("name", TILED)
 def test_products_through_tiles_equal_the_reference(name):
     blocks = matrix(name, 40, 512)
     x = np.random.default_rng(2).standard_normal((9, 512)).astype(np.float32)
-    wanted = float_reference(floats(name, blocks), x)
+    wanted = float_reference(name, floats(name, blocks), x)
     stored = blocks.reshape(-1)
     for packed in (stored, probe_products.pack(name, stored, 40, 512)):
         for n in (1, 2, 9):

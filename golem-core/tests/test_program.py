@@ -16,6 +16,7 @@ from golem_core.graph import PAGE, Program, compile
 from golem_core.graph.ops import OPS
 from golem_core.reference.program import Pages
 from golem_core.weights import Weights
+from golem_core.weights.formats import Format
 
 from .programs import VOCABULARY, batch, record, write
 
@@ -70,10 +71,17 @@ def coded(x: np.ndarray) -> np.ndarray:
     return (codes * scale).reshape(x.shape)
 
 
+def prepared(x: np.ndarray, format: Format) -> np.ndarray:
+    """Columns as the products of a format read them."""
+    if format.name != "BF16" or format.quantize is None:
+        return coded(x) if format.block > 1 else x
+    return format.dequantize(format.quantize(x.reshape(-1))).reshape(x.shape)
+
+
 def test_every_operation_is_its_reference(weights: Weights) -> None:
     # Each operation on what it was given here: a rounding that tips a code over cannot spread.
     # Both sides are float32; what is left is the order of the sums.
-    integers = weights.tensors["blk.0.attn_q.weight"].format.block > 1
+    format = weights.tensors["blk.0.attn_q.weight"].format
     one = batch([(tokens(3, 75), 0, [5, 2, 9]), (tokens(4, 9), 0, [1])])
     graph = record(weights)
     ours = program(weights, outputs=128, keep=None).trace(one)
@@ -81,8 +89,8 @@ def test_every_operation_is_its_reference(weights: Weights) -> None:
     setting = Pages(kept, [], one, True)
     for op in graph.ops:
         inputs = [ours[t.name] for t in op.inputs]
-        if op.kind == "linear" and integers:
-            inputs = [coded(inputs[0])]
+        if op.kind == "linear":
+            inputs = [prepared(inputs[0], format)]
         floats = [w.floats() for w in op.weights]
         expected = OPS[op.kind].reference(setting, inputs, floats, op.attributes)
         if expected is not None:

@@ -10,7 +10,7 @@ from libc.stdio cimport _IOLBF, printf, setvbuf, stdout
 from libc.stdlib cimport atoi
 from libc.string cimport memset
 
-from golem_core.cpu.kernels.layout cimport block_bytes, block_elements, panel_bytes
+from golem_core.cpu.kernels.layout cimport block_bytes, block_elements, even, panel_bytes
 from golem_core.cpu.kernels.table cimport (
     ATTEND_ROWS, ATTEND_SCRATCH, BF16, DELTA_LANES, F16, F32, FORMATS, MXFP4, Q2_K, Q3_K, Q4_1, Q4_K,
     Q5_1, Q5_K, Q6_K, Columns, Kernels, Packed, View)
@@ -21,12 +21,12 @@ cdef extern from *:
     #define ALIGNED __attribute__((aligned(64)))
     static unsigned char ALIGNED stored[1 << 18], ALIGNED packed[1 << 18];
     """
-    void (*lay[3])(void*) noexcept nogil
+    void (*lay[5])(void*) noexcept nogil
     unsigned char stored[1 << 18]
     unsigned char packed[1 << 18]
 
 cdef enum:
-    SINGLES = 19                # the kernels that are not one a format
+    SINGLES = 23                # the kernels that are not one a format
     COLUMNS = 14
     COLS = 768
     PLACES = 1 << 18
@@ -40,6 +40,7 @@ cdef unsigned short[PLACES] half_keys, half_values
 cdef signed char[COLUMNS * COLS] codes
 cdef float[COLUMNS * COLS] scales
 cdef int[COLUMNS * COLS] sums, halves
+cdef float[COLUMNS * COLS] rounded
 
 
 cdef unsigned int word() noexcept nogil:
@@ -139,7 +140,7 @@ cdef void draw_columns(Columns* x, Py_ssize_t cols) noexcept nogil:
         halves[i // 16] += codes[i]
         scales[i // 32] = number()
     x.floats, x.stride = a, cols
-    x.codes, x.scales, x.sums, x.halves = codes, scales, sums, halves
+    x.codes, x.scales, x.sums, x.halves, x.rounded = codes, scales, sums, halves, rounded
 
 
 cdef void run_format(const Kernels* k, int format, Py_ssize_t rows, Py_ssize_t cols) noexcept nogil:
@@ -148,6 +149,8 @@ cdef void run_format(const Kernels* k, int format, Py_ssize_t rows, Py_ssize_t c
     cdef Py_ssize_t panels = (rows + 15) // 16, size = panel_bytes(format, cols), n
     draw_matrix(format, rows * cols)
     draw_columns(&x, cols)
+    for n in range(COLUMNS):
+        k.round_bf16(a + n * cols, cols, rounded + n * even(cols))
     k.dequantise[format](stored, rows * cols, out)
     say(b"dequantise", label(format), rows, cols, out, 4 * rows * cols)
     memset(packed, 0, sizeof(packed))
@@ -167,6 +170,8 @@ cdef void run_products(const Kernels* k) noexcept nogil:
         run_format(k, format, 16, COLS)
         if block_elements(format) <= 32:
             run_format(k, format, 24, 96)  # an odd number of blocks
+        if block_elements(format) == 1:
+            run_format(k, format, 24, 77)  # and of columns
 
 
 # --- floats -----------------------------------------------------------------------------------
@@ -182,6 +187,8 @@ cdef void run_element(const Kernels* k, Py_ssize_t n, Py_ssize_t case) noexcept 
     say_out(b"gelu_erf", n, case)
     k.sigmoid(a, b, n, out)
     say_out(b"sigmoid", n, case)
+    k.elu(a, b, n, out)
+    say_out(b"elu", n, case)
     draw(out, n, 1)
     k.axpy(a, <float>1.3, n, out)
     say_out(b"axpy", n, case)
@@ -197,6 +204,10 @@ cdef void run_element(const Kernels* k, Py_ssize_t n, Py_ssize_t case) noexcept 
     say_out(b"rms_norm", n, case)
     k.rms_norm(a, NULL, n, <float>1e-5, out)
     say_out(b"rms_norm", n, case + 1)
+    k.layer_norm(a, b, a, n, <float>1e-5, out)
+    say_out(b"layer_norm", n, case)
+    k.layer_norm(a, NULL, NULL, n, <float>1e-5, out)
+    say_out(b"layer_norm", n, case + 1)
 
 
 cdef void run_elements(const Kernels* k) noexcept nogil:
@@ -288,6 +299,22 @@ cdef void run_attention(const Kernels* k, Py_ssize_t dim, Py_ssize_t count) noex
                 case += 1
 
 
+cdef void run_within(const Kernels* k, Py_ssize_t dim) noexcept nogil:
+    """Rows 3 to 33 of a text of 45, that see all of it, or some positions around them."""
+    cdef Py_ssize_t reach
+    draw(a, 45 * dim, 1)
+    draw(b, 45 * dim, 1)
+    draw(c, 45 * dim, 1)
+    draw(rounded, 128, 1)
+    for reach in range(5, 60, 20):
+        k.attend_within(a, dim, b, dim, c, dim, 45, dim, 3, 30, <float>0.2, reach, reach // 2, NULL,
+                        out, dim, scratch)
+        say_out(b"attend_within", dim, reach)
+        k.attend_within(a, dim, b, dim, c, dim, 45, dim, 3, 30, <float>0.2, reach, reach,
+                        rounded + 64, out, dim, scratch)
+        say_out(b"attend_within", dim, reach + 1)
+
+
 cdef void run_convs(const Kernels* k) noexcept nogil:
     cdef Py_ssize_t channels, rows
     for channels in range(1, 70, 11):
@@ -322,6 +349,8 @@ cdef void run_floats(const Kernels* k) noexcept nogil:
     run_convs(k)
     run_deltas(k)
     run_quantise(k)
+    run_within(k, 20)
+    run_within(k, 64)
     run_attention(k, 16, 3)
     run_attention(k, 20, 4)
     run_attention(k, 64, 1)

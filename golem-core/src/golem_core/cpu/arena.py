@@ -31,6 +31,7 @@ class Arena:
     """The places of all values, codes and angles, and of what experts read.
 
     nbytes   of the arena
+    rounded  where columns rounded to bf16 lie
     scratch  bytes of a worker's own memory, for the row stage that needs most
     shown    the values that may be asked for after a pass, by name
     """
@@ -44,11 +45,12 @@ class Arena:
         outputs: int,
         kept: Sequence[str],
         coded: Collection[str],
+        rounding: Collection[str],
     ) -> None:
         self.views = views
         self._width, self._outputs = width, outputs
         self._rows = max(width, outputs)
-        self._coded = coded
+        self._coded, self._rounding = {*coded, *rounding}, {*rounding}
         named = {op.output.name: op.output for op in graph.ops if op.output is not None}
         ends = [t.name for t in (graph.result, graph.draft) if t is not None]
         self.shown = {name: named[name] for name in (*kept, *ends)}
@@ -66,7 +68,7 @@ class Arena:
             self._last[self._root(tensor)] = len(stages)
 
         values = {root: self._value(root) for root in self._inside}
-        codes = self._codes(stages)
+        codes, rounded = self._codes(stages), self._roundings(stages)
         spreads = {
             stage: Block(self._spread(stage), index, index)
             for index, stage in enumerate(stages)
@@ -79,11 +81,13 @@ class Arena:
         }
         ropes = {op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"}
         turns = {rope: Block(4 * width * rope.dims, -1, len(stages)) for rope in ropes}
-        self.nbytes = place(
-            [*values.values(), *codes.values(), *spreads.values(), *turns.values(), *leads.values()]
-        )
+        blocks = (values, codes, rounded, spreads, turns, leads)
+        self.nbytes = place([block for made in blocks for block in made.values()])
         self.codes: dict[View, Room] = {
             view: (block.offset, view.size, self._rows) for view, block in codes.items()
+        }
+        self.rounded: dict[View, Where] = {
+            view: (True, block.offset, rounded_bytes(view.size)) for view, block in rounded.items()
         }
         self.spreads = {stage: block.offset for stage, block in spreads.items()}
         self.leads = {stage: block.offset for stage, block in leads.items()}
@@ -148,17 +152,33 @@ class Arena:
         rows = self._width * (rate(stage.rows) + stage.past)
         return 4 * rows * stage.x.size
 
+    def _roundings(self, stages: Sequence[Stage]) -> dict[View, Block]:
+        """The rows rounded to bf16, likewise."""
+        made: dict[View, Block] = {}
+        for index, stage in enumerate(stages):
+            if isinstance(stage, RowStage):
+                for tensor in stage.rounding:
+                    view = self.views[tensor]
+                    rows = max(self._rows, self._width * rate(tensor.rows))
+                    made[view] = Block(rows * rounded_bytes(view.size), index, index)
+            elif isinstance(stage, (ProductStage, ExpertStage)) and self.views[stage.x] in made:
+                made[self.views[stage.x]].last = index
+        return made
+
     def _spread(self, stage: ExpertStage) -> int:
         """Bytes of what the experts read, a row for each that a row has chosen."""
         pairs, cols = self._rows * stage.routing.shape[1], stage.x.shape[-1]
         floats = 4 * pairs * cols + 64 if reads_floats(stage, self._coded) else 0
-        return code_bytes(pairs, cols) + floats
+        formats = {p.weight.stored.format.name for p in stage.products}
+        rounded = pairs * rounded_bytes(cols) + 64 if formats & self._rounding else 0
+        return code_bytes(pairs, cols) + floats + rounded
 
 
 def touched(stage: Stage, coded: Collection[str]) -> tuple[list[Tensor], list[Tensor]]:
     """The values that a stage reads and writes; a product that reads codes does not read floats."""
     if isinstance(stage, RowStage):
-        reads = [t for op in stage.ops for t in op.inputs] + stage.quantise
+        reads = [t for op in stage.ops for t in op.inputs]
+        reads += stage.quantise + stage.rounding
         return reads, [op.output for op in stage.ops if op.output is not None]
     if isinstance(stage, (AttendStage, ScanStage, WithinStage)):
         assert stage.op.output is not None
@@ -175,7 +195,7 @@ def touched(stage: Stage, coded: Collection[str]) -> tuple[list[Tensor], list[Te
 
 
 def reads_floats(stage: ProductStage | ExpertStage, coded: Collection[str]) -> bool:
-    """Whether one of the products at least does not read codes."""
+    """Whether one of the products at least reads neither codes nor rounded columns."""
     return any(p.weight.stored.format.name not in coded for p in stage.products)
 
 
@@ -183,3 +203,8 @@ def code_bytes(rows: int, cols: int) -> int:
     """Codes, scales, sums and halves of so many rows, as `Tape.columns` lays them."""
     parts = (rows * cols, rows * cols // 8, rows * cols // 8, rows * cols // 4)
     return sum(-(-part // 64) * 64 for part in parts)
+
+
+def rounded_bytes(cols: int) -> int:
+    """Bytes of a row rounded to bf16: room for an even number of float32."""
+    return 4 * (cols + cols % 2)

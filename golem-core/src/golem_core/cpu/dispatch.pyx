@@ -27,14 +27,20 @@ cdef extern from *:
         __builtin_cpu_init();
         return RUNS("avx2") && RUNS("fma") && RUNS("f16c");
     }
+    static int runs_avxvnni(void) { return runs_avx2() && RUNS("avxvnni"); }
     static int runs_avx512vnni(void) {
         __builtin_cpu_init();
         return runs_avx2() && RUNS("avx512f") && RUNS("avx512bw") && RUNS("avx512vl")
             && RUNS("avx512dq") && RUNS("avx512vnni");
     }
+    static int runs_avx512bf16(void) { return runs_avx512vnni() && RUNS("avx512bf16"); }
+    static int pairs_are_fast(void) { return __builtin_cpu_is("amd"); }
     #else
     static int runs_avx2(void) { return 0; }
+    static int runs_avxvnni(void) { return 0; }
     static int runs_avx512vnni(void) { return 0; }
+    static int runs_avx512bf16(void) { return 0; }
+    static int pairs_are_fast(void) { return 0; }
     #endif
     #if defined(__x86_64__) && defined(__linux__)
     #include <cpuid.h>
@@ -72,25 +78,38 @@ cdef extern from *:
     #endif
     """
     bint runs_avx2()
+    bint runs_avxvnni()
     bint runs_avx512vnni()
+    bint runs_avx512bf16()
+    bint pairs_are_fast()
     bint runs_amx()
     bint runs_neon()
     bint runs_neon_dotprod()
 
 cdef enum:
-    MOST_LAYERS = 4
+    MOST_LAYERS = 6
     CODES = 384 * 1024      # bytes of columns' codes that stay in the second cache
 
 cdef int SLOTS = sizeof(Kernels) // sizeof(void*)
 
-KNOWN = ("generic", "avx2", "avx512vnni", "amx", "neon", "neon_dotprod")
+RUNS = {
+    "generic": True,
+    "avx2": runs_avx2(),
+    "avxvnni": runs_avxvnni(),
+    "avx512vnni": runs_avx512vnni(),
+    "avx512bf16": runs_avx512bf16(),
+    "amx": runs_amx(),
+    "neon": runs_neon(),
+    "neon_dotprod": runs_neon_dotprod(),
+}
+# Intel's vdpbf16ps takes as long as four fused multiply-adds and does two: there the layer lies
+# hidden below the next one.
+WIDE = ("avx512vnni", "avx512bf16") if pairs_are_fast() else ("avx512bf16", "avx512vnni")
+KNOWN = ("generic", "avx2", "avxvnni", *WIDE, "amx", "neon", "neon_dotprod")
 LAYERS = tuple(
     name
-    for name, runs in zip(
-        KNOWN, (True, runs_avx2(), runs_avx512vnni(), runs_amx(), runs_neon(), runs_neon_dotprod()),
-        strict=True,
-    )
-    if runs and find_spec(f"golem_core.cpu.kernels.{name}")  # what the compiler knew
+    for name in KNOWN
+    if RUNS[name] and find_spec(f"golem_core.cpu.kernels.{name}")  # what the compiler knew
 )
 FORMATS = {
     name: number
@@ -100,9 +119,9 @@ FORMATS = {
     ))
 }
 SINGLES = (
-    "quantise", "rms_norm", "layer_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid", "elu", "add",
-    "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float", "attend_half",
-    "attend_float", "attend_within", "axpy", "conv", "delta",
+    "quantise", "round_bf16", "rms_norm", "layer_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid",
+    "elu", "add", "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float",
+    "attend_half", "attend_float", "attend_within", "axpy", "conv", "delta",
 )
 NAMES = (
     *(f"{kind}[{name}]" for kind in ("product", "pack", "dequantise") for name in FORMATS),

@@ -46,8 +46,10 @@ from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
 from golem_core.graph.prune import prune
 from golem_core.threads import choose
 
-# Formats whose products read quantised columns; the others read floats.
+# Formats whose products read quantised columns, or columns rounded to bf16; the others read floats.
 CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+ROUNDED = ("BF16",)
+PREPARED = CODED + ROUNDED
 
 # Formats of the matrices of convolutions: their kernels read windows that overlap, in floats.
 CONVOLVED = ("F32", "F16")
@@ -216,9 +218,9 @@ class _Lowering:
         self.kept, self.kv = kept, kv
         self.width, self.outputs, self.pages, self.slots = width, outputs, pages, states
         self.views = storage(graph)
-        self.stages = fuse(graph, CODED, kept)
+        self.stages = fuse(graph, CODED, kept, rounded=ROUNDED)
         self.reading = len(self.stages)  # the stages after these are the drafting pass's
-        self.stages += fuse(graph, CODED, kept, DRAFTING)
+        self.stages += fuse(graph, CODED, kept, DRAFTING, ROUNDED)
         self.ropes = list({op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"})
         self.tape = Tape(Pool(workers), width, outputs, list(pages))
         self.packed: dict[str, tuple[Any, ...]] = {}
@@ -250,7 +252,7 @@ class _Lowering:
     def lay_values(self) -> Arena:
         """Where the values lie."""
         return Arena(
-            self.graph, self.stages, self.views, self.width, self.outputs, self.kept, CODED
+            self.graph, self.stages, self.views, self.width, self.outputs, self.kept, CODED, ROUNDED
         )
 
     def product_scratch(self) -> int:
@@ -399,6 +401,15 @@ class _Lowering:
                     "codes": self.arena.codes[self.views[tensor]],
                 }
             )
+        for tensor in stage.rounding:
+            ops.append(
+                {
+                    "kind": "round",
+                    "a": self.arena.place_of(tensor),
+                    "size": tensor.size,
+                    "out": self.arena.rounded[self.views[tensor]],
+                }
+            )
         self.tape.add_rows(stage.rows == PICKED, rate(stage.rows), ops)
 
     def row_op(self, op: Op) -> dict[str, Any]:
@@ -474,6 +485,7 @@ class _Lowering:
             rate(stage.rows),
             x if x[0] else None,
             codes,
+            self.arena.rounded.get(self.views[stage.x]),
             stage.x.size,
             jobs,
         )
@@ -486,16 +498,19 @@ class _Lowering:
         if stage.sorts:
             self.tape.add_sort(stage.rows == PICKED, routing, used, experts)
         codes = self.arena.codes.get(self.views[stage.x])
-        coded = any(p.weight.stored.format.name in CODED for p in stage.products)
+        formats = {p.weight.stored.format.name for p in stage.products}
+        coded, rounds = bool(formats & {*CODED}), bool(formats & {*ROUNDED})
         self.tape.add_experts(
             stage.rows == PICKED,
             used,
             experts,
-            self.arena.place_of(stage.x) if stage.each or reads_floats(stage, CODED) else None,
+            self.arena.place_of(stage.x) if stage.each or reads_floats(stage, PREPARED) else None,
             codes if coded and not stage.each else None,
+            self.arena.rounded.get(self.views[stage.x]) if not stage.each else None,
             (self.arena.spreads[stage], cols, max(self.width, self.outputs) * used),
             coded,
-            reads_floats(stage, CODED),
+            reads_floats(stage, PREPARED),
+            rounds,
             stage.each,
             [self.job(product) for product in stage.products],
         )
@@ -592,7 +607,8 @@ def within_scratch(graph: Graph, width: int) -> int:
 def said(stage: Stage) -> list[str]:
     """What the tape's stages for a stage are."""
     if isinstance(stage, RowStage):
-        return [f"rows {stage.ops[0].name if stage.ops else stage.quantise[0].name}"]
+        named = [*stage.ops, *stage.quantise, *stage.rounding]
+        return [f"rows {named[0].name}"]
     if isinstance(stage, ProductStage):
         return [f"product {stage.products[0].out.name}"]
     if isinstance(stage, ExpertStage):

@@ -83,7 +83,7 @@ cdef void walk_spread(Code* code, Stage* stage, atomic_int* counter) noexcept no
 
 
 cdef void spread(Code* code, Stage* stage, Py_ssize_t j) noexcept nogil:
-    cdef Py_ssize_t cols = stage.cols, blocks = cols // 32
+    cdef Py_ssize_t cols = stage.cols, blocks = cols // 32, even = cols + (cols & 1)
     cdef Py_ssize_t pair = code.mixture.order[j], row = pair // stage.used
     cdef const float* source = NULL
     cdef signed char* codes = <signed char*>stage.x.codes + j * cols
@@ -96,6 +96,10 @@ cdef void spread(Code* code, Stage* stage, Py_ssize_t j) noexcept nogil:
         source += pair % stage.used * cols
     if stage.floating:
         memcpy(<float*>stage.x.floats + j * cols, source, 4 * cols)
+    if stage.rounding and stage.each:
+        stage.round(source, cols, <float*>stage.x.rounded + j * even)
+    elif stage.rounding:
+        memcpy(<float*>stage.x.rounded + j * even, stage.codes.rounded + row * even, 4 * even)
     if stage.coded and stage.each:
         kernels().quantise(source, cols, codes, scales, sums, halves)
     elif stage.coded:

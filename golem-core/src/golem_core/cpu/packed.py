@@ -29,7 +29,7 @@ from golem_core.weights import Stored, Weights
 HEADER = 4096  # bytes before the matrices, which begin at a page
 LEAST = 128 << 20  # bytes below which packing takes no time worth a file
 FREE = 0.1  # of the disk, which stays free
-VERSION = 1  # of the layout of panels; another one's files are not found
+VERSION = 2  # of the layout of panels; another one's files are not found
 
 _MAGIC = b"golem packed\0\0\0\0"
 _FIELDS = struct.Struct("<16s32sQ36s1s")  # magic, key, bytes, boot, whether it is on the disk

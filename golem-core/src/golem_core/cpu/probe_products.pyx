@@ -8,7 +8,7 @@ import numpy as np
 from cpython.buffer cimport PyBUF_WRITABLE, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from golem_core.cpu.dispatch cimport kernels
-from golem_core.cpu.kernels.table cimport Columns, Packed, Q2_K, Q4_0
+from golem_core.cpu.kernels.table cimport BF16, Columns, Packed, Q2_K, Q4_0
 
 from golem_core.cpu import dispatch
 
@@ -69,14 +69,16 @@ def product(str format, packed, Py_ssize_t rows, Py_ssize_t cols, x, Py_ssize_t 
     """Packed rows times columns, float32 [columns, 16 * panels]; computed `repeat` times.
 
     `packed` is uint8, as `pack` returns it, or the stored rows of a format that is not packed.
-    `x` is float32 [n, cols] for the formats that multiply floats; else (codes int8 [n, cols],
-    scales float32 [n, cols / 32], sums int32 [n, cols / 32], halves int32 [n, cols / 16]).
+    `x` is float32 [n, cols] for the formats that multiply floats (rounded here for BF16); else
+    (codes int8 [n, cols], scales float32 [n, cols / 32], sums int32 [n, cols / 32], halves int32
+    [n, cols / 16]).
     """
     cdef int number = dispatch.FORMATS[format]
     cdef bint coded = Q4_0 <= number < Q2_K
     cdef Packed w
     cdef Columns c
-    cdef _View floats, codes, scales, sums, halves, values, space
+    cdef Py_ssize_t i
+    cdef _View floats, rounded, codes, scales, sums, halves, values, space
     cdef Py_ssize_t size = dispatch.panel_bytes(number, cols), all_panels = (rows + 15) // 16
     needed = all_panels * size if dispatch.is_packed(number) else rows * size // 16
     if packed.size < needed:
@@ -97,7 +99,13 @@ def product(str format, packed, Py_ssize_t rows, Py_ssize_t cols, x, Py_ssize_t 
             raise ValueError(f"columns are {x.shape}, wanted {(n, cols)}")
         floats = _View(x, np.float32)
         c.floats, c.stride = <const float*> floats.buffer.buf, cols
-        c.codes, c.scales, c.sums, c.halves = NULL, NULL, NULL, NULL
+        c.codes, c.scales, c.sums, c.halves, c.rounded = NULL, NULL, NULL, NULL, NULL
+    if number == BF16:
+        rounded = _View(np.empty((n, cols + cols % 2), np.float32), np.float32, True)
+        c.rounded = <const float*> rounded.buffer.buf
+        for i in range(n):
+            kernels().round_bf16(c.floats + i * cols, cols,
+                                 <float*> c.rounded + i * (cols + cols % 2))
     cdef Py_ssize_t many = all_panels - first if panels is None else panels
     cdef Py_ssize_t wide = n - column if columns is None else columns
     if not (0 <= first <= first + many <= all_panels and 0 <= column <= column + wide <= n):
@@ -111,7 +119,6 @@ def product(str format, packed, Py_ssize_t rows, Py_ssize_t cols, x, Py_ssize_t 
     space = _View(scratch, np.float32, True)
     cdef _View data = _View(packed, np.uint8)
     w.data, w.rows, w.cols, w.panel = <const unsigned char*> data.buffer.buf, rows, cols, size
-    cdef Py_ssize_t i
     with nogil:
         for i in range(repeat):
             kernels().product[number](&w, first, many, &c, column, wide,

@@ -222,6 +222,8 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
                    <float*>op.codes.scales + row * blocks,
                    <int*>op.codes.sums + row * blocks,
                    <int*>op.codes.halves + row * 2 * blocks)
+    elif op.kind == ROUND:
+        op.round(a, op.size, out)
     elif op.kind == STORE:
         see(op.cache, p, p.sequence[row], &view)
         op.cache.store(&view, p.positions[row], a, b)

@@ -1,7 +1,7 @@
 """The structures of a tape: what a program is on the processor, see tape.pyx."""
 
 from golem_core.cpu.kernels.table cimport (
-    Attend, Columns, Dequantise, Glu, Packed, Product, Rope, Store, Within,
+    Attend, Columns, Dequantise, Glu, Packed, Product, Rope, Round, Store, Within,
 )
 
 # Where a value's rows lie: row r at base + r * stride bytes. Without a base the row lies at
@@ -14,7 +14,7 @@ cdef struct Operand:
 # What a row operation does; tape.pyx has one line for each.
 cdef enum:
     ANGLES, EMBED, NORM, ROPE, STORE, ADD, MUL, SCALE, GLU, SOFTCAP, PICK, QUANTISE
-    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM, POOL
+    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM, POOL, ROUND
 
 cdef struct RowOp:
     int kind
@@ -37,6 +37,7 @@ cdef struct RowOp:
     Dequantise dequantise
     Glu act
     Rope rope
+    Round round
     Kept* cache
     Carried* state              # recall
     Columns codes               # quantise: where to
@@ -104,9 +105,11 @@ cdef struct Stage:
     int experts
     int coded
     int floating
+    int rounding
+    Round round
     int each                    # every expert of a row reads a row of its own
     Operand source              # the rows' floats
-    Columns codes               # the rows' codes, where they are not `each`
+    Columns codes               # the rows' codes, and rounded rows, where they are not `each`
     # a convolution over rows: the lead puts act(in[0]) to `out` behind the `past` rows before, the
     # product reads these as `x`
     Glu act

@@ -28,6 +28,7 @@ class Tape:
         rate: int,
         x: Where | None,
         codes: tuple[int, int, int] | None,
+        rounded: Where | None,
         cols: int,
         jobs: list[dict[str, Any]],
     ) -> None: ...
@@ -57,9 +58,11 @@ class Tape:
         experts: int,
         source: Where | None,
         codes: tuple[int, int, int] | None,
+        rounded: Where | None,
         room: tuple[int, int, int],
         coded: bool,
         floating: bool,
+        rounding: bool,
         each: bool,
         jobs: list[dict[str, Any]],
     ) -> None: ...

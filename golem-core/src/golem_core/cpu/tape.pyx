@@ -319,6 +319,9 @@ cdef class Tape:
             elif kind == "quantise":
                 op.kind = QUANTISE
                 op.codes = self.columns(given["codes"])
+            elif kind == "round":
+                op.kind = ROUND
+                op.round = table.round_bf16
             else:
                 raise ValueError(f"no row operation {kind!r}")
             stage.count += 1
@@ -352,8 +355,8 @@ cdef class Tape:
         made.panel = weight[4]
         return made
 
-    def add_product(self, bint picked, int rate, x, codes, Py_ssize_t cols, list jobs):
-        """A stage of products with the columns at `x` (floats) and `codes` (None: no codes)."""
+    def add_product(self, bint picked, int rate, x, codes, rounded, Py_ssize_t cols, list jobs):
+        """A stage of products with the columns at `x` (floats), `codes` and `rounded`, or None."""
         cdef Stage* stage = self.add_stage(PRODUCT, picked, len(jobs))
         cdef Operand floats
         if codes is not None:
@@ -362,6 +365,8 @@ cdef class Tape:
             floats = self.operand(x)
             stage.x.floats = <const float*>floats.base
             stage.x.stride = floats.stride // 4
+        if rounded is not None:
+            stage.x.rounded = <const float*>self.operand(rounded).base
         stage.cols = cols
         stage.rate = rate
         self.add_jobs(stage, jobs)
@@ -412,14 +417,17 @@ cdef class Tape:
         self.most_pairs = max(self.most_pairs, used * max(self.width, self.most_outputs))
         self.most_experts = max(self.most_experts, experts)
 
-    def add_experts(self, bint picked, int used, int experts, source, codes, tuple room, bint coded,
-                    bint floating, bint each, list jobs):
+    def add_experts(self, bint picked, int used, int experts, source, codes, rounded, tuple room,
+                    bint coded, bint floating, bint rounding, bint each, list jobs):
         """What sorted rows read, put beside each other, and the products with it.
 
         source    the rows' floats, and with `each` those of every expert of a row
         codes     the rows' codes, where the experts read the row itself and some read codes
-        room      where sorted columns lie: (offset, cols, pairs), floats behind the codes
-        coded     whether products read codes; floating: whether some read floats
+        rounded   the rows rounded to bf16, likewise
+        room      where sorted columns lie: (offset, cols, pairs), floats behind the codes, then
+                  rounded ones
+        coded     whether products read codes; floating: whether some read floats; rounding:
+                  whether some read rounded columns
         """
         cdef Stage* stage = self.add_stage(SPREAD, picked, 0)
         cdef Columns x
@@ -431,16 +439,23 @@ cdef class Tape:
         stage.cols = cols
         stage.coded = coded
         stage.floating = floating
+        stage.rounding = rounding
+        stage.round = kernels().round_bf16
         stage.each = each
         if source is not None:
             stage.source = self.operand(source)
         if codes is not None:
             stage.codes = self.columns(codes)
+        if rounded is not None:
+            stage.codes.rounded = <const float*>self.operand(rounded).base
         x = self.columns(room)
+        offset = (<const char*>(x.halves + pairs * (cols // 16)) - self.arena + 63) // 64 * 64
         if floating:
-            offset = <const char*>(x.halves + pairs * (cols // 16)) - self.arena
-            x.floats = <const float*>(self.arena + (offset + 63) // 64 * 64)
+            x.floats = <const float*>(self.arena + offset)
             x.stride = cols
+            offset = (offset + 4 * pairs * cols + 63) // 64 * 64
+        if rounding:
+            x.rounded = <const float*>(self.arena + offset)
         stage.x = x
         stage = self.add_stage(EXPERTS, picked, len(jobs))
         stage.x = x

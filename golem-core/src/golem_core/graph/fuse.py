@@ -21,11 +21,15 @@ from golem_core.graph.graph import READING, Graph, Op, Tensor, Weight, rate
 
 @dataclass(eq=False)
 class RowStage:
-    """Operations on single rows; `quantise` lists the tensors whose codes are wanted too."""
+    """Operations on single rows, and the tensors of which products want another form.
+
+    quantise  as codes; rounding: rounded to bf16
+    """
 
     rows: str
     ops: list[Op] = field(default_factory=list)
     quantise: list[Tensor] = field(default_factory=list)
+    rounding: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -194,14 +198,19 @@ def dense(tensor: Tensor, view: View) -> bool:
 
 
 def fuse(
-    graph: Graph, coded: Collection[str], keep: Collection[str], part: str = READING
+    graph: Graph,
+    coded: Collection[str],
+    keep: Collection[str],
+    part: str = READING,
+    rounded: Collection[str] = (),
 ) -> list[Stage]:
     """The stages of one part of `graph`.
 
-    coded  the formats whose products read codes (quantised columns) instead of floats
-    keep   names of waypoints that must exist by themselves
+    coded    the formats whose products read codes (quantised columns) instead of floats
+    keep     names of waypoints that must exist by themselves
+    rounded  the formats whose products read columns rounded to bf16
     """
-    return _Scheduler(graph, frozenset(coded), frozenset(keep), part).stages()
+    return _Scheduler(graph, frozenset(coded), frozenset(keep), part, frozenset(rounded)).stages()
 
 
 class _Scheduler:
@@ -212,13 +221,19 @@ class _Scheduler:
     """
 
     def __init__(
-        self, graph: Graph, coded: frozenset[str], keep: frozenset[str], part: str
+        self,
+        graph: Graph,
+        coded: frozenset[str],
+        keep: frozenset[str],
+        part: str,
+        rounded: frozenset[str],
     ) -> None:
-        self.graph, self.coded, self.keep = graph, coded, keep
+        self.graph, self.coded, self.keep, self.rounded = graph, coded, keep, rounded
         self.views = storage(graph)
         ops = graph.part(part)
         self.place = {op: i for i, op in enumerate(ops)}  # of those that are still to be taken
         self.quantised: set[View] = set()
+        self.rounds: set[View] = set()
         self.sorted: Tensor | None = None  # the routing that rows were last sorted by
         self.made: list[Stage] = []
         self.readers: dict[Tensor, list[Op]] = {}
@@ -332,11 +347,14 @@ class _Scheduler:
         return True
 
     def want_codes(self, x: Tensor, linears: list[Op]) -> None:
-        """Has x quantised once, if one of its products reads codes."""
-        coded = any(o.weights[0].stored.format.name in self.coded for o in linears)
-        if coded and self.views[x] not in self.quantised:
+        """Has x quantised once, if one of its products reads codes; likewise rounded."""
+        formats = {o.weights[0].stored.format.name for o in linears}
+        if formats & self.coded and self.views[x] not in self.quantised:
             self.row_stage(x.rows).quantise.append(x)
             self.quantised.add(self.views[x])
+        if formats & self.rounded and self.views[x] not in self.rounds:
+            self.row_stage(x.rows).rounding.append(x)
+            self.rounds.add(self.views[x])
 
     def products(self, linears: list[Op]) -> list[Product]:
         products: list[Product] = []

@@ -21,7 +21,7 @@ cdef extern from "immintrin.h" nogil:
 # Tiles: two panels times up to six columns leave 24 registers to sums and values.
 cdef enum:
     WIDEST = 6
-    FLOAT_WIDEST = 8
+    FLOAT_WIDEST = 12
     TALLEST = 2
     PARTIAL = 0
     AHEAD = 4096                # bytes that weights are asked for ahead of their use

@@ -1,4 +1,6 @@
-"""How the formats with integer products lie in memory, packed: panels of 16 rows, lane = row.
+"""How matrices lie in memory, packed: panels of 16 rows, lane = row.
+
+The formats with integer products:
 
 A block is 32 columns of a panel: 8 vectors of 64 bytes, where byte 4r + e of vector j is the
 code of row r, column 4j + e. Codes are unsigned; `offset` is what stands for zero.
@@ -12,6 +14,9 @@ minimum): value = d * code + m. Or, for the K formats, of eight, each with 16 by
 and 16 of minima (Q6_K: two times 16 signed scales, of its 16-column halves), then for the
 group 16 halves d and 16 halves -dmin: value = d * scale * code - dmin * minimum.
 A last group that is not whole is filled up with zeros.
+
+Formats in float: a panel is [cols, 16], or, of BF16, pairs of columns [even(cols) / 2, 16, 2], so
+that a lane's two values are one word of 32 bits.
 """
 
 from golem_core.cpu.kernels.table cimport (
@@ -108,13 +113,20 @@ cdef inline Py_ssize_t block_bytes(int format) noexcept nogil:
     return 17  # MXFP4
 
 
+cdef inline Py_ssize_t even(Py_ssize_t cols) noexcept nogil:
+    """Columns in pairs: one of zeros is added to an odd number."""
+    return cols + (cols & 1)
+
+
 cdef inline Py_ssize_t panel_bytes(int format, Py_ssize_t cols) noexcept nogil:
     """From one panel of 16 rows to the next."""
     cdef int shift
     if format == F32:
         return 64 * cols
-    if format == F16 or format == BF16:
+    if format == F16:
         return 32 * cols
+    if format == BF16:
+        return 32 * even(cols)
     if format >= Q2_K:
         return 16 * (cols // block_elements(format)) * block_bytes(format)
     shift = group_shift(format)

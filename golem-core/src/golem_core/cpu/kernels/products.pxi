@@ -3,8 +3,8 @@
 from libc.string cimport memcpy, memset
 
 from golem_core.cpu.kernels.layout cimport (
-    block_bytes, block_elements, code_bits, code_bytes, group_bytes, group_shift, grouped, offset,
-    panel_bytes, scale_bytes)
+    block_bytes, block_elements, code_bits, code_bytes, even, group_bytes, group_shift, grouped,
+    offset, panel_bytes, scale_bytes)
 from golem_core.cpu.kernels.table cimport (
     BF16, F16, F32, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K,
     Q8_0, WITHIN, Columns, Kernels, Packed)
@@ -114,6 +114,7 @@ cdef void product_mxfp4(const Packed* w, Py_ssize_t first, Py_ssize_t panels, co
 
 cdef void fill_products(Kernels* k) noexcept:
     k.attend_within = attend_within
+    k.round_bf16 = round_bf16
     k.product[F32] = product_f32
     k.product[F16] = product_f16
     k.product[BF16] = product_bf16

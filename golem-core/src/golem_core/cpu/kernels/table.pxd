@@ -24,7 +24,7 @@ cdef struct Packed:
     Py_ssize_t panel            # bytes from one panel to the next
 
 
-# The columns of a pass as a product reads them. Either `floats` or the codes are set, by format.
+# The columns of a pass as a product reads them: floats, codes or `rounded` are set, by format.
 cdef struct Columns:
     const float* floats         # [n, stride] float32
     Py_ssize_t stride           # elements from one column to the next, of `floats`
@@ -32,6 +32,7 @@ cdef struct Columns:
     const float* scales         # [n, cols / 32]
     const int* sums             # [n, cols / 32], the sum of each 32 codes
     const int* halves           # [n, cols / 16], the sum of each 16 codes
+    const float* rounded        # [n, even(cols)], as the layer's `round_bf16` writes them
 
 
 # One sequence's pages of one layer, 32 positions a page, in half precision (or in float32 where
@@ -64,6 +65,10 @@ ctypedef void (*Dequantise)(const unsigned char* source, Py_ssize_t elements,
 # One row of `cols` (a multiple of 32) floats to codes, scales, sums and halves as in Columns.
 ctypedef void (*Quantise)(const float* x, Py_ssize_t cols, signed char* codes, float* scales,
                           int* sums, int* halves) noexcept nogil
+
+# One row of `cols` floats as the layer's own product of BF16 reads it, in room for even(cols)
+# floats: rounded to bf16, to nearest even; magnitudes below 2^-56 count as zeros.
+ctypedef void (*Round)(const float* x, Py_ssize_t cols, float* out) noexcept nogil
 
 # out = x / sqrt(mean(x^2) + eps) * weight; weight may be NULL; out may be x.
 ctypedef void (*RmsNorm)(const float* x, const float* weight, Py_ssize_t cols, float eps,
@@ -137,6 +142,7 @@ cdef struct Kernels:
     Pack pack[FORMATS]
     Dequantise dequantise[FORMATS]
     Quantise quantise
+    Round round_bf16
     RmsNorm rms_norm
     LayerNorm layer_norm
     Glu silu

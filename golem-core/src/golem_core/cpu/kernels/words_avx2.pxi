@@ -54,7 +54,6 @@ cdef extern from "immintrin.h" nogil:
     __m256i _mm256_max_epi32(__m256i, __m256i)
     __m256i _mm256_cmpgt_epi32(__m256i, __m256i)
     __m256i _mm256_slli_epi32(__m256i, int)
-    __m256i _mm256_cvtepu16_epi32(__m128i)
     __m256i _mm256_packs_epi32(__m256i, __m256i)
     __m256i _mm256_permute4x64_epi64(__m256i, int)
     __m128i _mm256_castsi256_si128(__m256i)
@@ -197,18 +196,6 @@ cdef inline void store_half(unsigned short* p, f32x16 v) noexcept nogil:
     _mm_storeu_si128(<__m128i*> (p + 8), _mm256_cvtps_ph(v.hi, 8))
 
 
-cdef inline __m256 bf16_8(const unsigned short* p) noexcept nogil:
-    return _mm256_castsi256_ps(_mm256_slli_epi32(
-        _mm256_cvtepu16_epi32(_mm_loadu_si128(<const __m128i*> p)), 16))
-
-
-cdef inline f32x16 load_bf16(const unsigned short* p) noexcept nogil:
-    cdef f32x16 r
-    r.lo = bf16_8(p)
-    r.hi = bf16_8(p + 8)
-    return r
-
-
 cdef inline f32x16 swap_pairs(f32x16 v) noexcept nogil:
     cdef f32x16 r
     r.lo = _mm256_permute_ps(v.lo, 0xB1)
@@ -293,6 +280,13 @@ cdef inline i32x16 imax(i32x16 a, i32x16 b) noexcept nogil:
     cdef i32x16 r
     r.lo = _mm256_max_epi32(a.lo, b.lo)
     r.hi = _mm256_max_epi32(a.hi, b.hi)
+    return r
+
+
+cdef inline i32x16 shift_16(i32x16 v) noexcept nogil:
+    cdef i32x16 r
+    r.lo = _mm256_slli_epi32(v.lo, 16)
+    r.hi = _mm256_slli_epi32(v.hi, 16)
     return r
 
 

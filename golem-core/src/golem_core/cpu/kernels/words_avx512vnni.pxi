@@ -68,7 +68,6 @@ cdef extern from "immintrin.h" nogil:
     __m512i _mm512_and_si512(__m512i, __m512i)
     __m512i _mm512_max_epi32(__m512i, __m512i)
     __m512i _mm512_slli_epi32(__m512i, unsigned int)
-    __m512i _mm512_cvtepu16_epi32(__m256i)
     __m128i _mm512_cvtepi32_epi8(__m512i)
     int _mm512_reduce_add_epi32(__m512i)
     int _mm512_reduce_max_epi32(__m512i)
@@ -150,11 +149,6 @@ cdef inline void store_half(unsigned short* p, f32x16 v) noexcept nogil:
     _mm256_storeu_si256(<__m256i*> p, _mm512_cvtps_ph(v, 8))  # 8: to nearest even, quiet
 
 
-cdef inline f32x16 load_bf16(const unsigned short* p) noexcept nogil:
-    return _mm512_castsi512_ps(_mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_loadu_si256(<const __m256i*> p)), 16))
-
-
 cdef inline f32x16 swap_pairs(f32x16 v) noexcept nogil:
     return _mm512_permute_ps(v, 0xB1)
 
@@ -212,6 +206,10 @@ cdef inline i32x16 iand(i32x16 a, i32x16 b) noexcept nogil:
 
 cdef inline i32x16 imax(i32x16 a, i32x16 b) noexcept nogil:
     return _mm512_max_epi32(a, b)
+
+
+cdef inline i32x16 shift_16(i32x16 v) noexcept nogil:
+    return _mm512_slli_epi32(v, 16)
 
 
 cdef inline i32x16 shift_23(i32x16 v) noexcept nogil:

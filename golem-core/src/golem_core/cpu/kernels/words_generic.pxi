@@ -172,17 +172,6 @@ cdef inline void store_half(unsigned short* p, f32x16 v) noexcept nogil:
         p[i] = float_to_half(v.lane[i])
 
 
-cdef inline f32x16 load_bf16(const unsigned short* p) noexcept nogil:
-    cdef f32x16 r
-    cdef unsigned int u
-    cdef int i
-    for i in range(16):
-        u = <unsigned int> p[i] << 16
-        memcpy(&r.lane[i], &u, 4)
-    return r
-
-
-# Lanes 1, 0, 3, 2, ...
 cdef inline f32x16 swap_pairs(f32x16 v) noexcept nogil:
     cdef f32x16 r
     cdef int i
@@ -278,6 +267,13 @@ cdef inline i32x16 imax(i32x16 a, i32x16 b) noexcept nogil:
 
 
 # An exponent to its place in a float.
+cdef inline i32x16 shift_16(i32x16 v) noexcept nogil:
+    cdef int i
+    for i in range(16):
+        v.lane[i] = <int> (<unsigned int> v.lane[i] << 16)
+    return v
+
+
 cdef inline i32x16 shift_23(i32x16 v) noexcept nogil:
     cdef int i
     for i in range(16):

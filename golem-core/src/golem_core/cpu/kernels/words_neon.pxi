@@ -238,15 +238,6 @@ cdef inline void store_half(unsigned short* p, f32x16 v) noexcept nogil:
     vst1_u16(p + 12, vreinterpret_u16_f16(vcvt_f16_f32(v.v3)))
 
 
-cdef inline f32x16 load_bf16(const unsigned short* p) noexcept nogil:
-    cdef f32x16 r
-    r.v0 = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
-    r.v1 = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4), 16))
-    r.v2 = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 8), 16))
-    r.v3 = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 12), 16))
-    return r
-
-
 cdef inline f32x16 swap_pairs(f32x16 v) noexcept nogil:
     cdef f32x16 r
     r.v0 = vrev64q_f32(v.v0)
@@ -354,6 +345,15 @@ cdef inline i32x16 imax(i32x16 a, i32x16 b) noexcept nogil:
     r.v1 = vmaxq_s32(a.v1, b.v1)
     r.v2 = vmaxq_s32(a.v2, b.v2)
     r.v3 = vmaxq_s32(a.v3, b.v3)
+    return r
+
+
+cdef inline i32x16 shift_16(i32x16 v) noexcept nogil:
+    cdef i32x16 r
+    r.v0 = vshlq_n_s32(v.v0, 16)
+    r.v1 = vshlq_n_s32(v.v1, 16)
+    r.v2 = vshlq_n_s32(v.v2, 16)
+    r.v3 = vshlq_n_s32(v.v3, 16)
     return r
 
 
