@@ -72,9 +72,7 @@ class Spectrogram:
         try:
             from PIL import Image, ImageDraw
         except ImportError as error:
-            raise Unsupported(
-                f"a picture needs pillow: pip install pillow ({error})"
-            ) from None
+            raise Unsupported(f"a picture needs pillow: pip install pillow ({error})") from None
         sound = Image.fromarray(_coloured(_narrowed(self.levels()).T[::-1]), "RGB")
         width = max(sound.width, 320)
         sound = sound.resize((width, HEIGHT), Image.Resampling.BILINEAR)

@@ -25,9 +25,7 @@ def library() -> Any:
     try:
         import llguidance
     except ImportError:
-        raise Unsupported(
-            "grammars and schemas need llguidance: pip install llguidance"
-        ) from None
+        raise Unsupported("grammars and schemas need llguidance: pip install llguidance") from None
     return llguidance
 
 
