@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +17,15 @@ import pytest
 
 from golem_core.engine import Engine, Request
 from golem_core.errors import BadRequest, DeviceError, NoMemory, Unsupported
-from golem_core.graph import compile
+from golem_core.graph import Graph, Tensor, compile
+from golem_core.graph.graph import Weight
 from golem_core.sampling import Sampling
 from golem_core.vulkan import limits, memory
 from golem_core.vulkan.program import Recorded, VulkanProgram
 from golem_core.weights import Weights, open_weights
 
 from . import programs
-from .vulkan_tiny import VOCABULARY, Tiny, batch, close, on_device, read, tiny_tensors, write
+from .vulkan_tiny import VOCABULARY, WIDE, Tiny, batch, close, on_device, read, tiny_tensors, write
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,52 @@ def test_heads_that_do_not_fit_are_refused(plain: Weights) -> None:
     g.cache(1, 512)
     with pytest.raises(Unsupported, match="heads of 512"):
         compile(g, "vulkan")
+
+
+def table(g: Graph) -> Weight:
+    return g.weight("token_embd.weight", (VOCABULARY, WIDE))
+
+
+def convolved(g: Graph) -> Tensor:
+    narrow = g.linear(g.embed(table(g)), g.weight("blk.0.attn_k.weight", (WIDE // 2, WIDE)))
+    return g.convolve(
+        narrow, g.weight("blk.0.attn_output.weight", (WIDE, WIDE)), None, g.state((1, WIDE // 2))
+    )
+
+
+def attended(g: Graph) -> Tensor:
+    x = g.heads(g.embed(table(g)), 16)
+    return g.attend_within(x, x, x, 0.25, name="seen")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "record"),
+    [
+        ("given: .* no shader for input", lambda g: g.input("given", (WIDE,))),
+        (
+            "first: .* no shader for layer_norm",
+            lambda g: g.layer_norm(g.embed(table(g)), None, None, 1e-5, name="first"),
+        ),
+        (
+            "bent: .* no shader for activate",
+            lambda g: g.activate(g.embed(table(g)), "elu", name="bent"),
+        ),
+        ("attn_output: .* no shader for convolve", convolved),
+        ("apart: .* no shader for split", lambda g: g.split(g.embed(table(g)), 4, name="apart")),
+        ("seen: .* no shader for attend_within", attended),
+        ("mean: .* no shader for pool", lambda g: g.pool(g.embed(table(g)), name="mean")),
+        ("by token ids alone", lambda g: g.embed(table(g), by="positions")),
+        ("by token ids alone", lambda g: g.embed(table(g), by="kinds")),
+        ("by token ids alone", lambda g: g.embed(table(g), by="", first=3)),
+    ],
+)
+def test_what_has_no_shader_is_refused_by_name(
+    plain: Weights, refusal: str, record: Callable[[Graph], Tensor]
+) -> None:
+    g = Graph(plain)
+    g.result = record(g)
+    with pytest.raises(Unsupported, match=refusal):
+        compile(g, "vulkan", states=1)
 
 
 def test_a_device_must_be_a_number(plain: Weights) -> None:

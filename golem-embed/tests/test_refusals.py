@@ -92,3 +92,17 @@ def test_a_module_that_is_not_run(tmp_path: Path) -> None:
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     with pytest.raises(Unsupported, match=r"modules\.json has a LSTM"):
         golem_core.load_embedder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("bert", "token_types: the device vulkan looks up rows by token ids alone"),
+        ("modernbert", "token_embd_norm: the device vulkan has no shader for layer_norm"),
+        ("qwen3", "blk.0.attend: the device vulkan has no shader for attend_within"),
+    ],
+)
+def test_cards(name: str, says: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        golem_core.load_embedder(CHECKPOINTS / name, device="vulkan")
+    assert str(caught.value) == says
