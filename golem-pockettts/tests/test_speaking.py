@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ref.drawn_pocket import write
-from ref.pocket_tts import recording
+from ref.pocket_tts import RATE, recording
 
 from golem_core import plugins
 from golem_core.errors import BadRequest, BadWeights, NotFound, Unsupported
@@ -19,7 +19,7 @@ from golem_core.speech import Delivery, Line
 from golem_core.weights import open_weights
 from golem_pockettts.drawing import AHEAD
 from golem_pockettts.model import PocketTts
-from golem_pockettts.speaking import PocketSpeaking
+from golem_pockettts.speaking import FRAMES, PocketSpeaking
 
 TOKENIZER = Path(__file__).parent / "vectors" / "unigram.model"
 TEXT = "This is a test. Is it fine? It is more of it than before. Yes!"
@@ -137,6 +137,75 @@ def test_nobody_runs_ahead_of_who_does_not_listen(speaking: PocketSpeaking, voic
         threading.Event().wait(0.2)
         assert speech.timings.sound == made
         assert AHEAD <= made < AHEAD + 2
+
+
+def test_pieces_are_the_whole(speaking: PocketSpeaking, voice) -> None:
+    whole = speaking.speak(TEXT, voice, Delivery(seed=5, max_tokens=8)).whole()
+    pieces = list(speaking.speak(TEXT, voice, Delivery(seed=5, max_tokens=8)))
+    assert len(pieces) > 1
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_who_listens_slowly_hears_the_same(speaking: PocketSpeaking, voice, apart: bool) -> None:
+    delivery = Delivery(seed=5, apart=apart, eos_threshold=1e6)  # more than is made ahead
+    whole = speaking.speak_lines(LINES, voice, delivery).whole()
+    assert len(whole) > 2 * AHEAD * RATE
+    pieces, stopped = [], 0
+    with speaking.speak_lines(LINES, voice, delivery) as speech:
+        for piece in speech:
+            pieces.append(piece)
+            if len(pieces) % 30 == 1:  # stops listening, until nothing more is made ahead
+                while not speech.full and round(speech.timings.sound * RATE) < len(whole):
+                    threading.Event().wait(0.005)
+                stopped += speech.full
+    assert stopped
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+LONG = " ".join(f"This is the test of all that is more than {i}." for i in range(480))
+
+
+def test_a_long_text_takes_no_more_room(speaking: PocketSpeaking, voice) -> None:
+    assert len(LONG) > 20_000
+    free = len(speaking._slots)
+    taken, most, over = 0.0, 0.0, []
+    with speaking.speak(LONG, voice, Delivery(seed=2, eos_threshold=-1e6)) as speech:
+        for piece in speech:
+            taken += len(piece) / speaking.sample_rate
+            most = max(most, speech.timings.sound - taken)
+            over.append(len(speech.lines))
+            assert len(speech.drawn) <= 1
+            assert free - len(speaking._slots) <= 1
+            assert sum(len(d.steps) for d in speech.drawn) <= FRAMES
+            if over[-1] < over[0] - 12:
+                break
+        else:
+            raise AssertionError("the text has fewer lines than it should")
+    assert over[0] > 100  # lines, of which a dozen went by
+    assert most < AHEAD + FRAMES / speaking.frame_rate
+    speaking._do(lambda: None)
+    speaking._do(lambda: None)
+    assert len(speaking._slots) == free
+
+
+def test_a_text_of_nothing_is_refused(speaking: PocketSpeaking, voice) -> None:
+    for text in ("", " ", "\n\t"):
+        with pytest.raises(BadRequest, match="there is nothing to speak"):
+            speaking.speak(text, voice)
+
+
+@pytest.mark.parametrize("text", ["😀🎉👍🏽", "1234567890" * 10])
+def test_what_is_no_sentence_is_spoken(speaking: PocketSpeaking, voice, text: str) -> None:
+    speech = speaking.speak(text, voice, Delivery(seed=1))
+    sound = speech.whole()
+    (line,) = speaking.lines(text)
+    assert line.text == text + "."
+    frames, left = divmod(len(sound), 1920)
+    assert left == 0
+    assert line.rest + 6 <= frames <= speaking.model.longest(len(line.ids))
+    assert np.isfinite(sound).all()
+    assert sound.any()
 
 
 def test_a_closed_model_ends_what_it_speaks(folder: Path, voice) -> None:
@@ -265,6 +334,11 @@ def test_matrices_in_eight_bits_are_near(folder: Path, voice) -> None:
     assert np.linalg.norm(got - wanted) < 0.1 * np.linalg.norm(wanted)
     with pytest.raises(Unsupported, match="as published or as Q8_0, not Q4_0"):
         opened(folder, kept="Q4_0")
+
+
+def test_cards_are_refused(folder: Path) -> None:
+    with pytest.raises(Unsupported, match="given: the device vulkan has no shader for input"):
+        opened(folder, device="vulkan")
 
 
 def test_a_voice_survives_being_set_aside(folder: Path, voice) -> None:

@@ -88,7 +88,8 @@ class Spoken(Speech):
         self._sound: deque[Samples] = deque()
         self._behind: dict[int, list[Samples]] = {}  # of lines whose turn has not come
         self._turn = 0
-        self._held = 0  # samples that nobody has taken
+        self._held = 0  # samples that could be taken
+        self._early = 0  # samples of lines whose turn has not come
         self._made = 0
         self._cut: list[Line] = []
         self._begun = time.monotonic()
@@ -139,8 +140,17 @@ class Spoken(Speech):
 
     @property
     def full(self) -> bool:
-        """Whether enough is made ahead."""
+        """Whether enough is made ahead of who listens."""
         return self._held >= AHEAD * self.sample_rate
+
+    def wants(self, number: int) -> bool:
+        """Whether a line shall go on: the one whose turn it is always, until enough is made ahead.
+
+        Lines behind it stop when they have as much for each line under way, which nobody can take
+        before their turn.
+        """
+        room = AHEAD * self.sample_rate * len(self.drawn)
+        return not self.full and (number == self._turn or self._early < room)
 
     @property
     def hurried(self) -> bool:
@@ -156,14 +166,15 @@ class Spoken(Speech):
         """Sound of a line, given on in the order of the lines."""
         with self._changed:
             self._made += len(sound)
-            self._held += len(sound)
             self._last = time.monotonic() - self._begun
             if number == self._turn:
                 self._first = self._first or self._last
                 self._sound.append(sound)
+                self._held += len(sound)
                 self._changed.notify_all()
             else:
                 self._behind.setdefault(number, []).append(sound)
+                self._early += len(sound)
 
     def line_over(self, number: int) -> None:
         """A line has no more sound."""
@@ -175,6 +186,8 @@ class Spoken(Speech):
                 self._turn += 1
                 waiting = [p for p in self._behind.get(self._turn, []) if len(p)]
                 self._sound.extend(waiting)
+                self._held += sum(map(len, waiting))
+                self._early -= sum(map(len, waiting))
                 if self._turn in self._behind:
                     self._behind[self._turn] = [p for p in self._behind[self._turn] if not len(p)]
             self._changed.notify_all()

@@ -317,7 +317,7 @@ class PocketSpeaking(Speaking):
             if one.cancelled:
                 self._leave(one, None)
         self._begin([one for one in spoken if not one.cancelled])
-        lines = [d for one in self._spoken if not one.full for d in one.drawn]
+        lines = [d for one in self._spoken for d in one.drawn if one.wants(d.number)]
         self._draw([d for d in lines if not d.done and len(d.steps) < FRAMES])
         self._decode([d for d in lines if d.steps])
         for one in list(self._spoken):
