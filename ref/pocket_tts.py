@@ -12,6 +12,9 @@ sound      every seventh sample of all lines
 ids, rest  of each line: its pieces, and the frames after its end
 weights    the checksum of the file that was read
 
+and many.npz of the texts of `MANY`, from one small model: `weights`, and of the Nth text its
+`N.frames`, every third of its latents and every 29th sample of its sound.
+
 `ref.drawn_pocket` writes the weights, `recording` the sound that a voice is made of.
 """
 
@@ -21,6 +24,7 @@ import hashlib
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +34,34 @@ RATE, EVERY = 24000, 7
 SEED = 42
 TEXT = "This is a test of all that we say. Is it fine? Yes, and it is more of it than before."
 MOST = 12  # pieces of a line
+# (language, text): each is spoken under the rules of its language with the seed of its place.
+MANY = (
+    ("english", "Hello world. I am small and quick; I hope that you like me!"),
+    ("english", "the value of pi is 3.14159, roughly. e is 2.718"),
+    ("english", "“Quoted,” she said – and ‘left’ — at once:"),
+    ("english", "hi"),
+    ("french", "Bonjour le monde. Je suis petit ; et rapide : j’espère que vous m’aimerez !"),
+    ("french", "« Où est-il ? », demanda-t-elle (encore une fois) – puis elle partit…"),
+    ("french", "Il coûte 3,50 € [environ]; c’est peu"),
+    ("german", "Hallo Welt; ich bin klein – und „schnell genug“ — für alles!"),
+    ("german", "ärger im Übermaß: Straße, Füße, 3.500,75 Euro. Und jetzt?"),
+    ("german", "»Gut«, sagte er"),
+    ("italian", "Ciao mondo. Perché no? È così: «bello», 2.5 volte"),
+    ("italian", "perché"),
+    ("italian", "Dove vai? A casa. E poi? Non lo so, forse dormo."),
+    ("portuguese", "Olá mundo – não é “assim” (talvez). Será?"),
+    ("portuguese", "ação e reação, em 1.5 segundos"),
+    ("portuguese", "Um, dois, três. Quatro, cinco! Seis?"),
+    ("spanish", "¡Hola mundo! ¿Qué tal? [bien]; “sí”, señor"),
+    ("spanish", "mañana"),
+    ("spanish", "Uno dos tres. Cuatro cinco seis, siete ocho. Nueve diez."),
+    ("english", "One. Two. Three. Four, five and six; seven. Eight? Nine! Ten."),
+)
+MANY_MODEL, MANY_MOST, MANY_LATENTS, MANY_EVERY = "tiny_lsd", 24, 3, 29
+RULES = (
+    "pad_with_spaces_for_short_inputs", "remove_semicolons", "append_terminal_punctuation",
+    "capitalize_first_letter",
+)  # fmt: skip
 TESTS = Path(__file__).parent.parent / "golem-pockettts" / "tests"
 STEPS = {"tiny_matching": 16}
 # The bias of the logit that ends a line: so that lines end after a dozen frames.
@@ -50,6 +82,41 @@ def checksum(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
+class Spied:
+    """What a model of the makers' program draws: of each line its frames, pieces and rest."""
+
+    def __init__(self, model: Any) -> None:
+        self.latents: list[np.ndarray] = []
+        self.lines: list[list[int]] = []
+        self.rests: list[int] = []
+        self.counts: list[int] = []
+        draw, short = model._run_flow_lm, model._generate_audio_stream_short_text
+
+        def drawing(**given):  # noqa: ANN003, ANN202
+            found = draw(**given)
+            if given["backbone_input_latents"].shape[1]:
+                self.latents.append(found[0].numpy()[0, 0].copy())
+            return found
+
+        def line(**given):  # noqa: ANN003, ANN202
+            ids = model.flow_lm.conditioner.prepare(given["text_to_generate"])[0].tolist()
+            self.lines.append(ids)
+            self.rests.append(given["frames_after_eos"])
+            begun, made = len(self.latents), 0
+            for sound in short(**given):
+                made += len(sound)
+                yield sound
+            self.counts.append(made // 1920)
+            del self.latents[begun + self.counts[-1] :]  # the last is drawn and not spoken
+
+        model._run_flow_lm, model._generate_audio_stream_short_text = drawing, line
+
+    def clear(self) -> None:
+        """Begins anew."""
+        for kept in (self.latents, self.lines, self.rests, self.counts):
+            kept.clear()
+
+
 def record(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
     """What the makers' program makes of the model in a folder."""
     import torch
@@ -59,58 +126,60 @@ def record(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
     model.max_decoder_frames_per_call = 1
     voice = model.get_state_for_audio_prompt(torch.from_numpy(recording())[None])
     last = list(voice.values())[-1]["cache"][:, 0].numpy()
-    latents: list[np.ndarray] = []
-    lines: list[list[int]] = []
-    rests: list[int] = []
-    counts: list[int] = []
-    draw, short = model._run_flow_lm, model._generate_audio_stream_short_text
-
-    def drawing(**given):  # noqa: ANN003, ANN202
-        found = draw(**given)
-        if given["backbone_input_latents"].shape[1]:
-            latents.append(found[0].numpy()[0, 0].copy())
-        return found
-
-    def line(**given):  # noqa: ANN003, ANN202
-        lines.append(model.flow_lm.conditioner.prepare(given["text_to_generate"])[0].tolist())
-        rests.append(given["frames_after_eos"])
-        begun, made = len(latents), 0
-        for sound in short(**given):
-            made += len(sound)
-            yield sound
-        counts.append(made // 1920)
-        del latents[begun + counts[-1] :]  # the last is drawn and not spoken
-
-    model._run_flow_lm, model._generate_audio_stream_short_text = drawing, line
+    spied = Spied(model)
     torch.manual_seed(SEED)
     stream = model.generate_audio_stream(voice, TEXT, max_tokens=MOST)
     sound = np.concatenate([piece.numpy() for piece in stream])
-    longest = max(map(len, lines))
+    longest = max(map(len, spied.lines))
     return {
         "voice": last,
-        "latents": np.array(latents),
-        "frames": np.array(counts),
+        "latents": np.array(spied.latents),
+        "frames": np.array(spied.counts),
         "sound": sound[::EVERY],
-        "ids": np.array([ids + [-1] * (longest - len(ids)) for ids in lines]),
-        "rest": np.array(rests),
+        "ids": np.array([ids + [-1] * (longest - len(ids)) for ids in spied.lines]),
+        "rest": np.array(spied.rests),
         "weights": np.array(checksum(folder)),
     }
 
 
+def many(folder: Path) -> dict[str, np.ndarray]:
+    """What the makers' program makes of each of `MANY`, with the voice of `recording`."""
+    import torch
+    from pocket_tts import TTSModel
+    from pocket_tts.utils.config import CONFIGS_DIR, load_config
+
+    model = TTSModel.load_model(config=str(folder / "model.yaml"))
+    model.max_decoder_frames_per_call = 1
+    voice = model.get_state_for_audio_prompt(torch.from_numpy(recording())[None])
+    spied = Spied(model)
+    found = {"weights": np.array(checksum(folder))}
+    for i, (language, text) in enumerate(MANY):
+        rules = load_config(CONFIGS_DIR / f"{language}.yaml")
+        for name in RULES:
+            setattr(model, name, getattr(rules, name))
+        model.replace_characters = rules.replace_characters or {}
+        spied.clear()
+        torch.manual_seed(i)
+        stream = model.generate_audio_stream(voice, text, max_tokens=MANY_MOST)
+        sound = np.concatenate([piece.numpy() for piece in stream])
+        found[f"{i}.frames"] = np.array(spied.counts)
+        found[f"{i}.latents"] = np.array(spied.latents)[::MANY_LATENTS]
+        found[f"{i}.sound"] = sound[::MANY_EVERY]
+    return found
+
+
 def main() -> None:
     """See the module."""
-    for variant in sys.argv[1:] or TINY:
+    for variant in sys.argv[1:] or [*TINY, "many"]:
+        drawn = MANY_MODEL if variant == "many" else variant
         with tempfile.TemporaryDirectory() as place:
             tokenizer = TESTS / "vectors" / "unigram.model"
-            folder = write(
-                Path(place), variant, eos=EOS.get(variant, USUAL_EOS), tokenizer=tokenizer
-            )
-            found = record(folder, STEPS.get(variant, 1))
+            folder = write(Path(place), drawn, eos=EOS.get(drawn, USUAL_EOS), tokenizer=tokenizer)
+            found = many(folder) if variant == "many" else record(folder, STEPS.get(drawn, 1))
         out = TESTS / "recordings" / f"{variant}.npz"
         out.parent.mkdir(exist_ok=True)
         np.savez_compressed(out, **found)  # type: ignore[arg-type]
-        deviation = float(found["sound"].std())
-        print(out.name, found["frames"].tolist(), f"deviation {deviation:.3f}")
+        print(out.name, [v.tolist() for key, v in found.items() if key.endswith("frames")])
 
 
 if __name__ == "__main__":

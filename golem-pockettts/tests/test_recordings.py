@@ -5,17 +5,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ref.drawn_pocket import TINY, write
-from ref.pocket_tts import EOS, EVERY, MOST, SEED, TEXT, USUAL_EOS, checksum, recording
+from ref.pocket_tts import (
+    EOS,
+    EVERY,
+    MANY,
+    MANY_EVERY,
+    MANY_LATENTS,
+    MANY_MODEL,
+    MANY_MOST,
+    MOST,
+    SEED,
+    TEXT,
+    USUAL_EOS,
+    checksum,
+    recording,
+)  # fmt: skip
 
 from golem_core.model import Options
-from golem_core.speech import Delivery, Line
+from golem_core.speech import Delivery, Line, Voice
 from golem_core.weights import open_weights
 from golem_pockettts.drawing import Drawn
+from golem_pockettts.languages import published_rules
 from golem_pockettts.model import PocketTts
 from golem_pockettts.speaking import PocketSpeaking
 
@@ -76,6 +93,50 @@ def test_voice_latents_and_sound(folder: Path, recorded: dict, latents: list) ->
     assert len(sound) == 1920 * recorded["frames"].sum()
     np.testing.assert_allclose(np.array(latents), recorded["latents"], atol=1e-5)
     np.testing.assert_allclose(sound[::EVERY], recorded["sound"], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def many() -> dict[str, np.ndarray]:
+    with np.load(HERE / "recordings" / "many.npz") as found:
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def spoken(many: dict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketSpeaking]:
+    made = tmp_path_factory.mktemp("many")
+    write(made, MANY_MODEL, eos=USUAL_EOS, tokenizer=HERE / "vectors" / "unigram.model")
+    assert checksum(made) == str(many["weights"]), "these are not the recorded weights"
+    with opened(made) as speaking:
+        yield speaking
+
+
+@pytest.fixture(scope="module")
+def cloned(spoken: PocketSpeaking) -> Voice:
+    return spoken.voice(recording())
+
+
+@pytest.mark.parametrize(
+    "i", range(len(MANY)), ids=[f"{name}-{i}" for i, (name, _) in enumerate(MANY)]
+)
+def test_texts_of_six_languages(
+    spoken: PocketSpeaking,
+    cloned: Voice,
+    many: dict,
+    latents: list,
+    i: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    language, text = MANY[i]
+    rules = published_rules(language, spoken.config.text.tokenizer)
+    monkeypatch.setattr(spoken, "config", replace(spoken.config, text=rules))
+    sound = spoken.speak(text, cloned, Delivery(seed=i, max_tokens=MANY_MOST)).whole()
+    frames = many[f"{i}.frames"]
+    assert len(spoken.lines(text, MANY_MOST)) == len(frames)
+    assert len(sound) == 1920 * frames.sum()
+    np.testing.assert_allclose(
+        np.array(latents)[::MANY_LATENTS], many[f"{i}.latents"], rtol=0, atol=1e-5
+    )
+    np.testing.assert_allclose(sound[::MANY_EVERY], many[f"{i}.sound"], rtol=0, atol=1e-4)
 
 
 def test_the_reference_says_the_same(folder: Path, recorded: dict, latents: list) -> None:
