@@ -607,8 +607,8 @@ def within_scratch(graph: Graph, width: int) -> int:
 def said(stage: Stage) -> list[str]:
     """What the tape's stages for a stage are."""
     if isinstance(stage, RowStage):
-        named = [*stage.ops, *stage.quantise, *stage.rounding]
-        return [f"rows {named[0].name}"]
+        tensors = stage.quantise + stage.rounding
+        return [f"rows {stage.ops[0].name if stage.ops else tensors[0].name}"]
     if isinstance(stage, ProductStage):
         return [f"product {stage.products[0].out.name}"]
     if isinstance(stage, ExpertStage):
