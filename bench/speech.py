@@ -1,12 +1,12 @@
 """How fast Pocket TTS speaks, beside its makers' own program on the same weights.
 
-    python bench/speech.py [--peer PYTHON] [--variants english ...] [--threads 2]
+    python bench/speech.py [--peer PYTHON] [--variants english ...] [--threads 2] [--rounds 1]
 
 PYTHON is an interpreter with pocket-tts 4.0.1. Weights are drawn as `ref.drawn_pocket` does, in
 bf16, with no end of speech, so both make the same number of frames. Each program runs by itself,
-one after the other and then in the other order; the table has the medians: times real time, the
-first sound, four texts at once (golem's), seconds for the voice of a 10 s recording, and the most
-memory.
+one after the other and, but with one round, then in the other order; the table has the medians:
+times real time, the first sound, four texts at once (golem's), seconds for the voice of a 10 s
+recording, and the most memory.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument(
         "--peer-threads", type=int, default=1, help="the makers' usual 1 keeps two cores busy"
     )
+    parser.add_argument("--rounds", type=int, choices=(1, 2), default=2, help="orders")
     parser.add_argument("--kept", default="", help="Q8_0: golem keeps large matrices in 8 bits")
     parser.add_argument("--child", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -143,7 +144,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = write(Path(place), variant, bf16=True)
             found: dict[str, list[dict[str, float]]] = {who: [] for who in programs}
-            for order in (list(programs), list(programs)[::-1]):
+            for order in (list(programs), list(programs)[::-1])[: given.rounds]:
                 for who in order:
                     threads = given.threads if who == "ours" else given.peer_threads
                     made = child(programs[who], who, folder, threads, given.kept)
@@ -152,7 +153,7 @@ def main() -> None:
             row = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
             four = f"{row['four']:9.2f}" if "four" in row else " " * 9
             print(f"{variant:12} {who:8} {row['times']:7.2f} {row['first']:9.0f} {four} ", end="")
-            print(f"{row['voice']:8.2f} {row['memory']:6.0f}")
+            print(f"{row['voice']:8.2f} {row['memory']:6.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Writes models of Pocket TTS with seeded weights, in the makers' layout: a yaml and safetensors.
 
-    python -m ref.drawn_pocket FOLDER VARIANT [--bf16] [--tokenizer FILE]
+    python -m ref.drawn_pocket FOLDER VARIANT [--bf16] [--tokenizer FILE [--pieces N]]
 
 The small variants have every kind of head and every option of the real ones, and odd sizes; the
 others have the real shapes. Weights are damped where a latent goes back into the model, so that
@@ -288,13 +288,20 @@ def write(
     eos: float = -30.0,
     seed: int = 0,
     tokenizer: Path | None = None,
+    pieces: int | None = None,
 ) -> Path:
-    """Writes a model; `eos` is the bias of the logit that ends a line. Gives the folder back."""
+    """Writes a model and gives the folder back.
+
+    eos     the bias of the logit that ends a line
+    pieces  of the table of pieces, where the tokenizer has not as many as the variant
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads(json.dumps(VARIANTS[variant]))
     if tokenizer is not None:
         shutil.copy(tokenizer, folder / "tokenizer.model")
         config["flow_lm"]["lookup_table"]["tokenizer_path"] = str(folder / "tokenizer.model")
+    if pieces is not None:
+        config["flow_lm"]["lookup_table"]["n_bins"] = pieces
     weights = folder / "model.safetensors"
     config["weights_path"] = str(weights)
     (folder / "model.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
@@ -328,8 +335,12 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--eos", type=float, default=-30.0)
     parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--pieces", type=int)
     given = parser.parse_args()
-    write(given.folder, given.variant, bf16=given.bf16, eos=given.eos, tokenizer=given.tokenizer)
+    write(
+        given.folder, given.variant, bf16=given.bf16, eos=given.eos, tokenizer=given.tokenizer,
+        pieces=given.pieces,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

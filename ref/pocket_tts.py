@@ -15,6 +15,10 @@ weights    the checksum of the file that was read
 and many.npz of the texts of `MANY`, from one small model: `weights`, and of the Nth text its
 `N.frames`, every third of its latents and every 29th sample of its sound.
 
+    python -m ref.pocket_tts --of FOLDER FILE.npz
+
+writes what a recording of a VARIANT has for the model whose model.yaml lies in FOLDER.
+
 `ref.drawn_pocket` writes the weights, `recording` the sound that a voice is made of.
 """
 
@@ -170,6 +174,9 @@ def many(folder: Path) -> dict[str, np.ndarray]:
 
 def main() -> None:
     """See the module."""
+    if sys.argv[1:2] == ["--of"]:
+        np.savez(sys.argv[3], **record(Path(sys.argv[2])))  # type: ignore[arg-type]
+        return
     for variant in sys.argv[1:] or [*TINY, "many"]:
         drawn = MANY_MODEL if variant == "many" else variant
         with tempfile.TemporaryDirectory() as place:
