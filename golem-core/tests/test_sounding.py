@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
 from golem_core.errors import Unsupported
 from golem_core.graph import PAGE, Batch, Graph, Program, compile
 from golem_core.graph.graph import COLUMNS, PICKED, at_rate, rate
+from golem_core.weights import open_weights
 
 from .sounding import HEAD, WIDTH, record_sounding, write_sounding
 
@@ -114,6 +116,33 @@ def test_alone_in_company_and_in_pieces(graph: Graph, workers: int) -> None:
             at += count
     for number, pieces in enumerate(found):
         assert np.array_equal(np.concatenate(pieces), whole[number])
+
+
+def test_codes_of_rows_at_a_rate_have_room(tmp_path: Path) -> None:
+    path, kind = tmp_path / "coded.gguf", gguf.GGMLQuantizationType.Q8_0
+    file = gguf.GGUFWriter(path, "tiny")
+    values = np.random.default_rng(2).standard_normal((32, 32), dtype=np.float32)
+    file.add_tensor("w.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+    g = Graph(open_weights(path))
+    fast = g.split(g.input("steps", (256,)), 8)
+    slow = g.join(g.linear(fast, g.weight("w.weight", (32, 32)), name="point"), 8)
+    g.result = g.pick(slow, name="result")
+    n = 40
+    steps = np.random.default_rng(3).standard_normal((n, 256)).astype(np.float32)
+    zeros = np.zeros(n, np.int32)
+    batch = Batch(
+        ids=zeros, positions=np.arange(n, dtype=np.int32), sequence=zeros, pages=(),
+        outputs=np.arange(n, dtype=np.int32), inputs={"steps": steps},
+    )  # fmt: skip
+    expected = compile(g, "reference", width=n, outputs=n).run(batch).copy()
+    for width in (n, 512):
+        program = compile(g, "cpu", width=width, outputs=n)
+        # 8 bits of an activation are half a percent of a block's greatest.
+        np.testing.assert_allclose(program.run(batch), expected, atol=0.01 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

@@ -68,6 +68,7 @@ class Arena:
             self._last[self._root(tensor)] = len(stages)
 
         values = {root: self._value(root) for root in self._inside}
+        self.code_rows: dict[View, int] = {}
         codes, rounded = self._codes(stages), self._roundings(stages)
         spreads = {
             stage: Block(self._spread(stage), index, index)
@@ -84,7 +85,7 @@ class Arena:
         blocks = (values, codes, rounded, spreads, turns, leads)
         self.nbytes = place([block for made in blocks for block in made.values()])
         self.codes: dict[View, Room] = {
-            view: (block.offset, view.size, self._rows) for view, block in codes.items()
+            view: (block.offset, view.size, self.code_rows[view]) for view, block in codes.items()
         }
         self.rounded: dict[View, Where] = {
             view: (True, block.offset, rounded_bytes(view.size)) for view, block in rounded.items()
@@ -135,6 +136,10 @@ class Arena:
         rows = self._outputs if few else self._width * rate(root.rows)
         return Block(4 * rows * root.size, self._first[root], self._last[root])
 
+    def _most_rows(self, tensor: Tensor) -> int:
+        """The most rows that a pass has of what a product reads."""
+        return max(self._rows, self._width * rate(tensor.rows))
+
     def _codes(self, stages: Sequence[Stage]) -> dict[View, Block]:
         """The quantised rows, from the stage that makes them to the last product."""
         made: dict[View, Block] = {}
@@ -142,7 +147,8 @@ class Arena:
             if isinstance(stage, RowStage):
                 for tensor in stage.quantise:
                     view = self.views[tensor]
-                    made[view] = Block(code_bytes(self._rows, view.size), index, index)
+                    rows = self.code_rows[view] = self._most_rows(tensor)
+                    made[view] = Block(code_bytes(rows, view.size), index, index)
             elif isinstance(stage, (ProductStage, ExpertStage)) and self.views[stage.x] in made:
                 made[self.views[stage.x]].last = index
         return made
@@ -159,7 +165,7 @@ class Arena:
             if isinstance(stage, RowStage):
                 for tensor in stage.rounding:
                     view = self.views[tensor]
-                    rows = max(self._rows, self._width * rate(tensor.rows))
+                    rows = self._most_rows(tensor)
                     made[view] = Block(rows * rounded_bytes(view.size), index, index)
             elif isinstance(stage, (ProductStage, ExpertStage)) and self.views[stage.x] in made:
                 made[self.views[stage.x]].last = index
