@@ -163,6 +163,23 @@ def test_who_listens_slowly_hears_the_same(speaking: PocketSpeaking, voice, apar
     assert np.array_equal(np.concatenate(pieces), whole)
 
 
+def test_who_waits_for_a_place_keeps_nobody_busy(folder: Path) -> None:
+    with opened(folder, sequences=1) as small:
+        voice = small.voice(recording())
+        slow = small.speak_lines(LINES, voice, Delivery(seed=5, eos_threshold=1e6))
+        next(slow)
+        while not slow.full:
+            threading.Event().wait(0.005)
+        waiting = small.speak(TEXT, voice, Delivery(seed=1))
+        steps: list[bool] = []
+        step = small._step
+        small._step = lambda spoken: steps.append(step(spoken)) or steps[-1]
+        threading.Event().wait(0.2)
+        assert steps.count(False) <= 2
+        slow.cancel()
+        assert len(waiting.whole())
+
+
 LONG = " ".join(f"This is the test of all that is more than {i}." for i in range(480))
 
 

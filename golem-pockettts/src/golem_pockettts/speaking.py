@@ -78,6 +78,7 @@ class PocketSpeaking(Speaking):
             PocketVoice, list[int]
         ] = {}  # full pages, the one used last at the end
         self._changed = threading.Condition()
+        self._stirred = False  # something has changed since the thread last looked
         self._jobs: list[tuple[Callable[[], object], Future[object]]] = []
         self._spoken: list[Spoken] = []
         self._closed = False
@@ -162,7 +163,7 @@ class PocketSpeaking(Speaking):
             if self._closed:
                 raise BadRequest("the model was closed")
             self._spoken.append(made)
-            self._changed.notify()
+            self._stir()
         return made
 
     def _checked(self, d: Delivery) -> Delivery:
@@ -195,7 +196,7 @@ class PocketSpeaking(Speaking):
             if self._closed:
                 return
             self._closed = True
-            self._changed.notify()
+            self._stir()
         self._thread.join()
         self._flow.close()
         self._decoder.close()
@@ -272,9 +273,14 @@ class PocketSpeaking(Speaking):
 
     # The thread
 
+    def _stir(self) -> None:
+        """Has the thread look what there is to do; called with `_changed` held."""
+        self._stirred = True
+        self._changed.notify()
+
     def _wake(self) -> None:
         with self._changed:
-            self._changed.notify()
+            self._stir()
 
     def _do(self, job: Callable[[], T]) -> T:
         """Has the thread that owns the programs do something between two passes."""
@@ -283,14 +289,15 @@ class PocketSpeaking(Speaking):
             if self._closed:
                 raise BadRequest("the model was closed")
             self._jobs.append((job, done))
-            self._changed.notify()
+            self._stir()
         return done.result()  # type: ignore[return-value]
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._closed or self._jobs or self._busy()):
+                while not self._stirred:
                     self._changed.wait()
+                self._stirred = False
                 jobs, self._jobs = self._jobs, []
                 closed, spoken = self._closed, list(self._spoken)
             for job, done in jobs:
@@ -303,30 +310,38 @@ class PocketSpeaking(Speaking):
                     self._leave(one, None)
                 return
             try:
-                self._step(spoken)
+                went_on = self._step(spoken)
             except BaseException as error:
                 for one in spoken:
                     self._leave(one, error)
+                went_on = True  # others may have come
+            if went_on:
+                self._wake()
 
-    def _busy(self) -> bool:
-        return any(one.cancelled or not one.full for one in self._spoken)
+    def _step(self, spoken: list[Spoken]) -> bool:
+        """One pass of the flow model, one of the decoder, each if there is something for it.
 
-    def _step(self, spoken: list[Spoken]) -> None:
-        """One pass of the flow model, one of the decoder, each if there is something for it."""
+        Says whether there was: otherwise every text waits for who listens, or for a place.
+        """
         for one in spoken:
             if one.cancelled:
                 self._leave(one, None)
-        self._begin([one for one in spoken if not one.cancelled])
+        began = self._begin([one for one in spoken if not one.cancelled])
         lines = [d for one in self._spoken for d in one.drawn if one.wants(d.number)]
-        self._draw([d for d in lines if not d.done and len(d.steps) < FRAMES])
-        self._decode([d for d in lines if d.steps])
+        drawing = [d for d in lines if not d.done and len(d.steps) < FRAMES]
+        self._draw(drawing)
+        decoding = [d for d in lines if d.steps]
+        self._decode(decoding)
+        over = False
         for one in list(self._spoken):
             for drawn in [d for d in one.drawn if d.done and not d.steps]:
                 one.drawn.remove(drawn)
                 self._free(drawn)
                 one.line_over(drawn.number)
+                over = True
             if not one.drawn and not one.lines:
                 self._leave(one, None)
+        return bool(began or drawing or decoding or over)
 
     def _leave(self, one: Spoken, error: BaseException | None) -> None:
         """A text that is over, or that nobody wants any more."""
@@ -338,9 +353,12 @@ class PocketSpeaking(Speaking):
                 self._spoken.remove(one)
         one.finish(error)
 
-    def _begin(self, spoken: list[Spoken]) -> None:
-        """Lines take their places: one of each text, in turn, as long as there is room."""
-        again = True
+    def _begin(self, spoken: list[Spoken]) -> bool:
+        """Lines take their places: one of each text, in turn, as long as there is room.
+
+        Says whether one did.
+        """
+        began, again = False, True
         while again and self._slots:
             again = False
             for one in spoken:
@@ -348,9 +366,10 @@ class PocketSpeaking(Speaking):
                 if one.lines and self._slots and (one.delivery.apart or not one.drawn):
                     number, line = one.lines[0]
                     if not self._place(one, line, number):
-                        return
+                        return began
                     one.lines.popleft()
-                    again = one.delivery.apart
+                    began, again = True, one.delivery.apart
+        return began
 
     def _place(self, one: Spoken, line: Line, number: int) -> bool:
         """Gives a line its pages; False where there are too few now."""
