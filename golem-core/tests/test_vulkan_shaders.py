@@ -44,11 +44,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
 # Without a device
 
 
-# What a card does not do yet, and refuses by name: mixtures, states, and what came with them.
+# What a card does not do yet, and refuses by name: mixtures, states, sound, encoders, and what came
+# with them.
 ABSENT = {
     *("activate", "slice", "concat"),
     *("route", "linear_experts", "combine"),
     *("decay", "conv", "delta", "previous", "recall"),
+    *("input", "split", "join", "convolve", "layer_norm"),
+    *("attend_within", "pool"),
 }
 
 
