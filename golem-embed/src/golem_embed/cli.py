@@ -41,12 +41,10 @@ class Named(click.Group):
 
 @click.group(cls=Named)
 def embed() -> None:
-    """Turn texts into vectors.
+    """Turn texts into vectors: golem embed MODEL TEXT...
 
-    golem embed MODEL TEXT...         the vectors of texts, or of lines of standard input
-    golem embed validate MODEL FILE   compare with vectors that were recorded
-    golem embed bench MODEL           how fast it is
-    golem embed rank MODEL QUERY DOCUMENT...   scores of a cross-encoder
+    What is no command's name is a model, and its texts follow, or lines of standard input come:
+    `golem embed texts --help` has the options of that.
     """
 
 
@@ -83,7 +81,7 @@ def _load(model: str, options: dict[str, Any]) -> Embedding:
     )
 
 
-@embed.command(hidden=True)
+@embed.command()
 @click.argument("model")
 @click.argument("texts", nargs=-1)
 @click.option("--file", "files", multiple=True, type=click.Path(), metavar="FILE",
