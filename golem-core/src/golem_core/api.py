@@ -13,6 +13,7 @@ threads, and answers that are drawn at the same time share its passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -401,14 +402,11 @@ def load(
     Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory`,
     `DeviceError` and `BadRequest`, all of them `GolemError`.
     """
-    from golem_core import hub
     from golem_core.engine import start_engine
     from golem_core.threads import choose
-    from golem_core.weights import open_weights
 
     workers = choose(threads).count
-    weights = open_weights(hub.resolve(str(reference), say=say))
-    try:
+    with _kept_open(reference, say) as weights:
         model = open_generator(weights)
         tokenizer = model.tokenizer(weights)
         engine = start_engine(
@@ -431,6 +429,17 @@ def load(
             device,
             model.format(weights),
         )
+
+
+@contextmanager
+def _kept_open(reference: str | Path, say: Callable[[str], None]) -> Iterator[Weights]:
+    """The weights of a reference, which stay open for who loads them unless that fails."""
+    from golem_core import hub
+    from golem_core.weights import open_weights
+
+    weights = open_weights(hub.resolve(str(reference), say=say))
+    try:
+        yield weights
     except BaseException:
         weights.close()
         raise
@@ -457,14 +466,12 @@ def load_speaker(
     Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory` and
     `BadRequest`, all of them `GolemError`.
     """
-    from golem_core import hub, plugins
+    from golem_core import plugins
     from golem_core.model import Options, Speaker
     from golem_core.threads import choose
-    from golem_core.weights import open_weights
 
     workers = choose(threads).count
-    opened = open_weights(hub.resolve(str(reference), say=say))
-    try:
+    with _kept_open(reference, say) as opened:
         kind = plugins.of(opened)
         if not issubclass(kind, Speaker):
             raise Unsupported(
@@ -475,9 +482,6 @@ def load_speaker(
         return model.speaking(
             opened, device=device, threads=workers, sequences=sequences, kept=weights
         )
-    except BaseException:
-        opened.close()
-        raise
 
 
 def load_embedder(
@@ -503,14 +507,12 @@ def load_embedder(
     Raises `NotFound`, `BadWeights`, `UnknownArchitecture`, `Unsupported`, `NoMemory` and
     `BadRequest`, all of them `GolemError`.
     """
-    from golem_core import hub, plugins
+    from golem_core import plugins
     from golem_core.model import Embedder, Options
     from golem_core.threads import choose
-    from golem_core.weights import open_weights
 
     workers = choose(threads).count
-    opened = open_weights(hub.resolve(str(reference), say=say))
-    try:
+    with _kept_open(reference, say) as opened:
         kind = plugins.embedder(opened)
         if not issubclass(kind, Embedder):
             raise Unsupported(
@@ -525,9 +527,6 @@ def load_embedder(
             length=length,
             pooling=pooling,
         )
-    except BaseException:
-        opened.close()
-        raise
 
 
 def open_generator(weights: Weights) -> Generator:
