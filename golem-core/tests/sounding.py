@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 
 from golem_core.graph import Graph, Rope
-from golem_core.graph.graph import PICKED
+from golem_core.graph.record import PICKED
 from golem_core.weights import Weights, open_weights
 
 WIDTH, HEAD, EPS = 24, 8, 1e-5

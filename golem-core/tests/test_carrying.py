@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from golem_core.graph import PAGE, Batch, Graph, Program, compile
-from golem_core.graph.graph import DRAFTING, READING
 from golem_core.graph.ops import OPS
+from golem_core.graph.record import DRAFTING, READING
 from golem_core.reference.program import Pages
 from golem_core.weights import Weights
 

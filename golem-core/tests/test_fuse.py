@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from golem_core.graph.fuse import AttendStage, ExpertStage, ProductStage, RowStage, fuse, storage
-from golem_core.graph.graph import Graph, Tensor
+from golem_core.graph.fuse import fuse
+from golem_core.graph.graph import Graph
 from golem_core.graph.ops import OPS
+from golem_core.graph.record import Tensor
+from golem_core.graph.stages import AttendStage, ExpertStage, ProductStage, RowStage
+from golem_core.graph.storage import storage
 
 from .carrying import record_mixture, record_recurrent, write_mixture, write_recurrent
 from .encoding import record_encoder, write_encoder

@@ -10,7 +10,7 @@ import pytest
 
 from golem_core.errors import Unsupported
 from golem_core.graph import PAGE, Batch, Graph, Program, compile
-from golem_core.graph.graph import COLUMNS, PICKED, at_rate, rate
+from golem_core.graph.record import COLUMNS, PICKED, at_rate, rate
 from golem_core.weights import open_weights
 
 from .sounding import HEAD, WIDTH, record_sounding, write_sounding

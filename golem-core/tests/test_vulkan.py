@@ -18,7 +18,7 @@ import pytest
 from golem_core.engine import Engine, Request
 from golem_core.errors import BadRequest, DeviceError, NoMemory, Unsupported
 from golem_core.graph import Graph, Tensor, compile
-from golem_core.graph.graph import Weight
+from golem_core.graph.record import Weight
 from golem_core.sampling import Sampling
 from golem_core.vulkan import limits, memory
 from golem_core.vulkan.program import Recorded, VulkanProgram

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from golem_core.errors import Unsupported
-from golem_core.graph.graph import Graph, Tensor, Weight
+from golem_core.graph.graph import Graph
+from golem_core.graph.record import Tensor, Weight
 from golem_core.weights import Weights
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from golem_core.graph import Graph, Tensor
-from golem_core.graph.graph import PICKED
+from golem_core.graph.record import PICKED
 from golem_pockettts.config import DRIFTING, FLOW_MATCHING, LSD, POINTWISE, Config
 from golem_pockettts.derived import Array, Tensors
 from golem_pockettts.layers import EPS, Stack, norm_weights

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from golem_core.graph.fuse import (
+from golem_core.graph.graph import Graph
+from golem_core.graph.plan import Block, place
+from golem_core.graph.record import DRAFTING, PICKED, Tensor, rate
+from golem_core.graph.rope import Rope
+from golem_core.graph.stages import (
     AttendStage,
     ConvolveStage,
     ExpertStage,
@@ -17,11 +21,9 @@ from golem_core.graph.fuse import (
     RowStage,
     ScanStage,
     Stage,
-    View,
     WithinStage,
 )
-from golem_core.graph.graph import DRAFTING, PICKED, Graph, Rope, Tensor, rate
-from golem_core.graph.plan import Block, place
+from golem_core.graph.storage import View
 
 Where = tuple[bool, int, int]  # in the arena, offset, bytes from a row to the next
 Room = tuple[int, int, int]  # of codes in the arena: offset, elements of a row, rows

@@ -16,7 +16,23 @@ from golem_core.cpu.arena import Arena, reads_floats
 from golem_core.cpu.pool import Pool
 from golem_core.cpu.tape import Tape, within_floats
 from golem_core.errors import BadRequest, Unsupported
-from golem_core.graph.fuse import (
+from golem_core.graph.fuse import fuse
+from golem_core.graph.graph import Graph
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.prune import prune
+from golem_core.graph.record import (
+    COLUMNS,
+    DRAFTING,
+    PICKED,
+    READING,
+    Op,
+    State,
+    Tensor,
+    Weight,
+    rate,
+)
+from golem_core.graph.rope import Rope
+from golem_core.graph.stages import (
     AttendStage,
     ConvolveStage,
     ExpertStage,
@@ -26,24 +42,8 @@ from golem_core.graph.fuse import (
     ScanStage,
     Stage,
     WithinStage,
-    fuse,
-    storage,
 )
-from golem_core.graph.graph import (
-    COLUMNS,
-    DRAFTING,
-    PICKED,
-    READING,
-    Graph,
-    Op,
-    Rope,
-    State,
-    Tensor,
-    Weight,
-    rate,
-)
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
-from golem_core.graph.prune import prune
+from golem_core.graph.storage import storage
 from golem_core.threads import choose
 
 # Formats whose products read quantised columns, or columns rounded to bf16; the others read floats.

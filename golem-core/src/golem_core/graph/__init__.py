@@ -2,8 +2,9 @@
 
 from golem_core.graph.compile import BACKENDS, compile
 from golem_core.graph.encoder import Buckets
-from golem_core.graph.graph import Cache, Graph, Op, State, Tensor, Weight
+from golem_core.graph.graph import Graph
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.record import Cache, Op, State, Tensor, Weight
 from golem_core.graph.rope import Rope, Yarn, stretched_rope
 
 __all__ = [

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from golem_core.graph.graph import COLUMNS, READING, Graph
+from golem_core.graph.graph import Graph
 from golem_core.graph.prune import prune
+from golem_core.graph.record import COLUMNS, READING
 
 
 @dataclass(frozen=True)

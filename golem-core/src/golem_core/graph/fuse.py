@@ -1,151 +1,27 @@
-"""From a record to stages: what a pool of workers can walk with one barrier after each.
+"""From a record to stages (`stages.py`): what can be done together, in which order.
 
-Seven kinds of stage carry every program. A `RowStage` is a list of operations that read and write
-one row only, so a worker takes a row through all of them while it is in the nearest cache. A
-`ProductStage` multiplies one input with several matrices (the shared quantisation, the q-k-v
-group) and finishes each result where it stands (bias, residual, the gate of a GLU). An
-`ExpertStage` does so with the matrices of the experts that each row has chosen. An `AttendStage`
-is one layer's attention over pages, a `WithinStage` one within the texts of a pass, a `ScanStage`
-takes a sequence's rows one after the other, and a `ConvolveStage` is a product over windows of
-rows. Fusing changes no value: the same sums in the same order.
+Fusing changes no value: the same sums in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from golem_core.graph.graph import READING, Graph, Op, Tensor, Weight, rate
-
-
-@dataclass(eq=False)
-class RowStage:
-    """Operations on single rows, and the tensors of which products want another form.
-
-    quantise  as codes; rounding: rounded to bf16
-    """
-
-    rows: str
-    ops: list[Op] = field(default_factory=list)
-    quantise: list[Tensor] = field(default_factory=list)
-    rounding: list[Tensor] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Product:
-    """One matrix of a product stage: out = x * weight + bias + residual.
-
-    With `gate` set: out = act(x * gate + gate_bias) * (x * weight + bias); with `act` alone: out =
-    act(x * weight + bias).
-    """
-
-    out: Tensor
-    weight: Weight
-    bias: Weight | None = None
-    residual: Tensor | None = None
-    gate: Weight | None = None
-    gate_bias: Weight | None = None
-    act: str = ""
-
-
-@dataclass(eq=False)
-class ProductStage:
-    """Matrices that are multiplied with one input."""
-
-    x: Tensor
-    products: list[Product]
-
-    @property
-    def rows(self) -> str:
-        """The symbol of the row count."""
-        return self.x.rows
-
-
-@dataclass(eq=False)
-class ExpertStage:
-    """Experts' matrices [experts, outputs, inputs] that are multiplied with one input.
-
-    The input has one row for all of a row's experts, or `each` of them has its own. `sorts`: the
-    rows have not been sorted by this routing yet.
-    """
-
-    x: Tensor
-    routing: Tensor
-    products: list[Product]
-    sorts: bool
-
-    @property
-    def rows(self) -> str:
-        """The symbol of the row count."""
-        return self.x.rows
-
-    @property
-    def each(self) -> bool:
-        """Whether every chosen expert reads a row of its own."""
-        return len(self.x.shape) == 2
-
-
-@dataclass(eq=False)
-class ScanStage:
-    """An operation that carries a state from row to row."""
-
-    op: Op
-
-    @property
-    def rows(self) -> str:
-        """The symbol of the row count."""
-        return self.op.inputs[0].rows
-
-
-@dataclass(eq=False)
-class AttendStage:
-    """The attention of one layer."""
-
-    op: Op
-
-    @property
-    def rows(self) -> str:
-        """The symbol of the row count."""
-        return self.op.inputs[0].rows
-
-
-@dataclass(eq=False)
-class WithinStage:
-    """The attention of one layer within texts."""
-
-    op: Op
-
-    @property
-    def rows(self) -> str:
-        """The symbol of the row count."""
-        return self.op.inputs[0].rows
-
-
-@dataclass(eq=False)
-class ConvolveStage:
-    """A convolution over rows: act(x), where there is an `act`, in windows, times a matrix."""
-
-    op: Op
-    x: Tensor
-    act: str
-    product: Product
-
-    @property
-    def rows(self) -> str:
-        """The symbol of the row count."""
-        return self.x.rows
-
-    @property
-    def past(self) -> int:
-        """Rows before the newest in a window."""
-        past: int = self.op.attributes["state"].shape[0]
-        return past
-
-
-Stage = (
-    RowStage | ProductStage | ExpertStage | ScanStage | AttendStage | WithinStage | ConvolveStage
+from golem_core.graph.graph import Graph
+from golem_core.graph.record import READING, Op, Tensor
+from golem_core.graph.stages import (
+    AttendStage,
+    ConvolveStage,
+    ExpertStage,
+    Product,
+    ProductStage,
+    RowStage,
+    ScanStage,
+    Stage,
+    WithinStage,
 )
+from golem_core.graph.storage import View, is_view, storage
 
 ROWS = "rows"  # the kind of all that is done row by row
 SCANS = ("conv", "delta", "previous")
@@ -157,44 +33,6 @@ ALONE = (
     "convolve",
     *SCANS,
 )  # what is no operation on single rows
-
-
-@dataclass(frozen=True)
-class View:
-    """Where a tensor lies: `size` elements at `offset` of each row of `root`."""
-
-    root: Tensor
-    offset: int
-    size: int
-
-
-def is_view(op: Op) -> bool:
-    """Whether an operation only says the same memory in another way."""
-    if op.kind in ("reshape", "split", "join"):
-        return True
-    return op.kind == "input" or (op.kind == "slice" and len(op.inputs[0].shape) == 1)
-
-
-def storage(graph: Graph) -> dict[Tensor, View]:
-    """Where every tensor lies: a reshape, or a part of a flat row, is in another's memory."""
-    views: dict[Tensor, View] = {}
-    for op in graph.ops:
-        if op.output is None:
-            continue
-        if is_view(op) and op.inputs:
-            whole = views[op.inputs[0]]
-            if op.kind in ("split", "join") and (whole.offset or not dense(op.inputs[0], whole)):
-                raise ValueError(f"{op.name} reads a part of rows, {op.inputs[0].name}")
-            start = op.attributes.get("start", 0)
-            views[op.output] = View(whole.root, whole.offset + start, op.output.size)
-        else:
-            views[op.output] = View(op.output, 0, op.output.size)
-    return views
-
-
-def dense(tensor: Tensor, view: View) -> bool:
-    """Whether a tensor's rows are all that its root's rows have."""
-    return tensor.size * rate(tensor.rows) == view.root.size * rate(view.root.rows)
 
 
 def fuse(

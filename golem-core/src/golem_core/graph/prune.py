@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from golem_core.graph.graph import COLUMNS, DRAFTING, PICKED, READING, Graph, Op, Tensor
+from golem_core.graph.graph import Graph
+from golem_core.graph.record import COLUMNS, DRAFTING, PICKED, READING, Op, Tensor
 
 # What reads rows that others wrote, or keeps rows for others: it needs them all.
 MIXING = (

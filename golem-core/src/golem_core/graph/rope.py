@@ -11,7 +11,7 @@ import numpy as np
 from golem_core.weights import Keys
 
 if TYPE_CHECKING:
-    from golem_core.graph.graph import Weight
+    from golem_core.graph.record import Weight
 
 
 @dataclass(frozen=True)

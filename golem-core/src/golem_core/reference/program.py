@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from golem_core.graph.graph import DRAFTING, READING, Cache, Graph, State, Weight
+from golem_core.graph.graph import Graph
 from golem_core.graph.ops import OPS
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.record import DRAFTING, READING, Cache, State, Weight
 
 
 class ReferenceProgram(Program):

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from golem_core.errors import BadRequest, Unsupported
-from golem_core.graph.graph import PICKED, Cache, Graph, Op, Rope, Tensor, Weight
+from golem_core.graph.graph import Graph
 from golem_core.graph.program import PAGE, PageGroup
+from golem_core.graph.record import PICKED, Cache, Op, Tensor, Weight
+from golem_core.graph.rope import Rope
 from golem_core.vulkan.memory import FORMATS, Device, Piece, words
 from golem_core.vulkan.program import STATE, WIDTH, Recorded, Table, Turns, VulkanProgram
 

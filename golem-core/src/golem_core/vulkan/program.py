@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from golem_core.errors import BadRequest, DeviceError
-from golem_core.graph.graph import Tensor
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program
+from golem_core.graph.record import Tensor
 from golem_core.vulkan.memory import Device
 
 WIDTH = 8  # columns of a pass, as in shaders/pass.glsl
