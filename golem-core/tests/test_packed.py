@@ -150,7 +150,7 @@ def test_a_second_start_maps_and_computes_the_same(
     kept = list((tmp_path / "cache" / "packed").iterdir())
     assert len(kept) == 1
     # Packing would now be noticed: the matrices come from the file.
-    monkeypatch.setattr("golem_core.cpu.lower._Lowering.pack", lambda *_: pytest.fail("packed"))
+    monkeypatch.setattr("golem_core.cpu.matrices.Matrices.pack", lambda *_: pytest.fail("packed"))
     second = program(path)
     assert np.array_equal(second.run(one), wanted)
     first.close()  # its pages are those of the file, which the other still reads

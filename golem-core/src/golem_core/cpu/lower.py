@@ -1,37 +1,34 @@
-"""From a graph to a tape: kernels chosen, memory planned, weights packed.
+"""From a graph to a tape: stages sorted, memory planned, weights packed, and all of it written.
 
-This file decides; `tape.pyx` only does what the tape says. Where values lie is in `arena.py`.
+This file decides; `tape.pyx` only does what the tape says. Where values lie is in `arena.py`, where
+matrices do in `matrices.py`; what comes out is a `CpuProgram` (`program.py`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from golem_core.cpu import dispatch, packed
 from golem_core.cpu.arena import Arena, reads_floats
+from golem_core.cpu.matrices import Matrices, format_number
 from golem_core.cpu.pool import Pool
+from golem_core.cpu.program import CpuProgram
+from golem_core.cpu.row_ops import angles, quantise, rounding, row_op
 from golem_core.cpu.tape import Tape, within_floats
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.fuse import fuse
 from golem_core.graph.graph import Graph
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.program import PAGE, PageGroup, StateGroup
 from golem_core.graph.prune import prune
 from golem_core.graph.record import (
     COLUMNS,
     DRAFTING,
     PICKED,
-    READING,
-    Op,
     State,
-    Tensor,
-    Weight,
     rate,
 )
-from golem_core.graph.rope import Rope
 from golem_core.graph.stages import (
     AttendStage,
     ConvolveStage,
@@ -56,126 +53,6 @@ CONVOLVED = ("F32", "F16")
 
 # The lanes of a delta net's state that lie together, as kernels/table.pxd has it.
 LANES = 32
-
-
-class CpuProgram(Program):
-    """A tape, and the places of the values that may be asked for.
-
-    `stages` says what each stage of the tape is: a kind and what it computes.
-    """
-
-    def __init__(
-        self,
-        tape: Tape,
-        graph: Graph,
-        groups: tuple[PageGroup, ...],
-        states: StateGroup | None,
-        arena: Arena,
-        stages: list[str],
-    ) -> None:
-        assert graph.result is not None
-        self.device = "cpu"
-        self.tape = tape
-        self.width, self.outputs = tape.width, tape.most_outputs
-        self.groups, self.states = groups, states
-        self.vocabulary = graph.result.size
-        self.stages = tuple(stages)
-        self._arena = arena
-        self._logits = self._value(graph.result.name, self.outputs)
-        self.drafts = graph.draft is not None
-        self._inputs = {
-            op.attributes["key"]: self._input(op.output)
-            for op in graph.ops
-            if op.kind == "input" and op.output is not None
-        }
-        if graph.draft is not None:
-            self._drafted = self._value(graph.draft.name, self.outputs)
-
-    def run(self, batch: Batch) -> np.ndarray:
-        """See `Program.run`."""
-        self._pass(batch, False)
-        return self._logits[: len(batch.outputs)]
-
-    def draft(self, batch: Batch) -> np.ndarray:
-        """See `Program.draft`."""
-        if not self.drafts:
-            return super().draft(batch)
-        self._pass(batch, True)
-        return self._drafted[: len(batch.ids)]
-
-    def _input(self, tensor: Tensor) -> np.ndarray:
-        """Where an input is written: [rows, size]."""
-        rows = self.outputs if tensor.rows == PICKED else self.width
-        found: np.ndarray = self.tape.view(self._arena.places[tensor][1], rows, tensor.size)
-        return found
-
-    def _pass(self, batch: Batch, drafting: bool) -> None:
-        for key, room in self._inputs.items():
-            given = batch.inputs[key]
-            room[: len(given)] = given.reshape(len(given), room.shape[1])
-        self.tape.run(
-            batch.ids,
-            batch.positions,
-            batch.sequence,
-            batch.pages,
-            batch.outputs[:0] if drafting else batch.outputs,
-            batch.states,
-            None if drafting else batch.keeps,
-            drafting,
-            batch.kinds,
-        )
-
-    def _value(self, name: str, rows: int) -> np.ndarray:
-        """The first rows of a value, [rows, size], where it lies."""
-        view = self._arena.views[self._arena.shown[name]]
-        _, offset, _ = self._arena.places[view.root]
-        tensor, root = self._arena.shown[name], view.root
-        if rate(tensor.rows) != rate(root.rows):
-            rows = rows * rate(root.rows) // rate(tensor.rows)
-            whole: np.ndarray = self.tape.view(offset, rows, root.size)
-            return whole.reshape(-1, tensor.size)
-        whole = self.tape.view(offset, rows, root.size)
-        return whole[:, view.offset : view.offset + view.size]
-
-    def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """See `Program.trace`; only what `compile` was told to keep is there."""
-        kept = [name for name, tensor in self._arena.shown.items() if tensor.part == READING]
-        wanted = kept if names is None else list(names)
-        for name in wanted:
-            if name not in kept:
-                raise BadRequest(
-                    f"waypoint {name} was not kept when the program was compiled", "names"
-                )
-        self.run(batch)
-        counts = {PICKED: len(batch.outputs)}
-        traced = {}
-        for name in wanted:
-            tensor = self._arena.shown[name]
-            rows = counts.get(tensor.rows, len(batch.ids) * rate(tensor.rows))
-            traced[name] = self._value(name, rows).copy().reshape(rows, *tensor.shape)
-        return traced
-
-    def put(self, table: np.ndarray, first: int, kept: Sequence[np.ndarray]) -> None:
-        """See `Program.put`."""
-        for cache, made in enumerate(kept):
-            keys, values = np.ascontiguousarray(made, np.float32)
-            self.tape.put(cache, np.ascontiguousarray(table, np.int32), first, keys, values)
-
-    def get(self, table: np.ndarray, first: int, end: int) -> list[np.ndarray]:
-        """See `Program.get`."""
-        found = []
-        places = range(first // PAGE, -(-end // PAGE))
-        for cache in range(self.tape.caches):
-            pages = [np.stack(self.tape.page(cache, int(table[place]))) for place in places]
-            whole = np.concatenate(pages, axis=1)  # [2, positions, heads, dim]
-            found.append(whole[:, first - PAGE * places[0] : end - PAGE * places[0]].copy())
-        return found
-
-    def close(self) -> None:
-        """See `Program.close`."""
-        self._inputs.clear()
-        self._logits = self._drafted = np.empty((0, 0), np.float32)
-        self.tape.close()
 
 
 def lower(
@@ -223,11 +100,11 @@ class _Lowering:
         self.stages += fuse(graph, CODED, kept, DRAFTING, ROUNDED)
         self.ropes = list({op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"})
         self.tape = Tape(Pool(workers), width, outputs, list(pages))
-        self.packed: dict[str, tuple[Any, ...]] = {}
+        self.matrices = Matrices(self.tape, self.stages)
         self.written: list[str] = []  # what each stage of the tape is, "kind name"
 
     def program(self) -> CpuProgram:
-        self.pack_weights()
+        self.matrices.bring(self.graph.weights)
         self.arena = self.lay_values()
         self.tape.reserve_arena(
             self.arena.nbytes,
@@ -257,18 +134,18 @@ class _Lowering:
 
     def product_scratch(self) -> int:
         """Floats that a product of a dequantised panel keeps by a worker."""
-        return 16 * max((weight.shape[-1] for weight in self.matrices()), default=0)
+        return 16 * max((weight.shape[-1] for weight in self.matrices.all()), default=0)
 
     def write(self, stages: list[Stage]) -> None:
         """One pass of the tape."""
         for stage in stages:
             self.written += said(stage)
-        angles = [self.angles(rope) for rope in self.ropes]
+        turns = [angles(rope, self.arena) for rope in self.ropes]
         for stage in stages:
             if isinstance(stage, RowStage):
                 # What every layer turns by is worked out with the first rows of the pass.
-                self.write_rows(stage, angles if stage.rows == COLUMNS else [])
-                angles = [] if stage.rows == COLUMNS else angles
+                self.write_rows(stage, turns if stage.rows == COLUMNS else [])
+                turns = [] if stage.rows == COLUMNS else turns
             elif isinstance(stage, ProductStage):
                 self.write_products(stage)
             elif isinstance(stage, ExpertStage):
@@ -299,182 +176,13 @@ class _Lowering:
             groups.append(PageGroup(window, len(caches), nbytes, self.pages[group]))
         return tuple(groups)
 
-    # Weights
-
-    def matrices(self) -> list[Weight]:
-        """Every matrix that a product reads, once."""
-        found: dict[str, Weight] = {}
-        for stage in self.stages:
-            products: list[Product] = []
-            if isinstance(stage, (ProductStage, ExpertStage)):
-                products = stage.products
-            elif isinstance(stage, ConvolveStage):
-                products = [stage.product]
-            for product in products:
-                for weight in (product.weight, product.gate):
-                    if weight is not None:
-                        found.setdefault(weight.name, weight)
-        return list(found.values())
-
-    def lay_weights(self) -> tuple[list[tuple[Weight, int, int]], int]:
-        """Gives each matrix that is packed its place; these, and the bytes of all of them.
-
-        A matrix whose kernel reads the file's own layout stays where it is mapped.
-        """
-        where: list[tuple[Weight, int, int]] = []
-        end = 0
-        for weight in self.matrices():
-            rows, cols = weight.shape[-2:]
-            format = format_number(weight)
-            panel = dispatch.panel_bytes(format, cols)
-            if not dispatch.is_packed(format):
-                self.packed[weight.name] = (None, weight.stored.data, rows, cols, panel)
-                continue
-            self.packed[weight.name] = (end, None, rows, cols, panel)
-            where.append((weight, end, panel))
-            end += -(-experts_of(weight) * -(-rows // 16) * panel // 256) * 256
-        return where, end
-
-    def pack_weights(self) -> None:
-        """Brings matrices into the layout of their kernels, or maps them as they were brought once.
-
-        The file's pages are let go of; a row of a table that is looked up comes from them again.
-        """
-        where, end = self.lay_weights()
-        if not end:
-            return
-        files = packed.PackedFiles.usual()
-        key = packed.key(self.graph.weights, [(weight.stored, at) for weight, at, _ in where])
-        descriptor = files.find(key, end)
-        if descriptor is not None:
-            try:
-                self.tape.map_weights(descriptor, packed.HEADER, end, False)
-            finally:
-                os.close(descriptor)
-            return
-        made = files.create(end)
-        if made is None:
-            self.tape.reserve_weights(end)
-        else:
-            self.tape.map_weights(made.descriptor, packed.HEADER, end, True)
-        try:
-            for weight, offset, panel in where:
-                self.pack(weight, offset, panel)
-        except BaseException:
-            if made is not None:
-                made.discard()
-            raise
-        if made is not None:
-            made.finish(key)
-
-    def pack(self, weight: Weight, offset: int, panel: int) -> None:
-        """One matrix, or those of all experts, to its place."""
-        rows, cols = weight.shape[-2:]
-        format, experts = format_number(weight), experts_of(weight)
-        each = len(weight.stored.data) // experts
-        for expert in range(experts):
-            source = weight.stored.data[expert * each : (expert + 1) * each]
-            self.tape.pack(format, source, rows, cols, panel, offset)
-            offset += -(-rows // 16) * panel
-        weight.stored.drop_pages()
-
     # Writing the tape
 
-    def angles(self, rope: Rope) -> dict[str, Any]:
-        turns = np.ascontiguousarray(rope.frequencies(), dtype=np.float64)
-        return {
-            "kind": "angles",
-            "out": self.arena.turns[rope],
-            "half": rope.dims // 2,
-            "turns": turns,
-            "value": rope.magnitude,
-        }
-
     def write_rows(self, stage: RowStage, before: list[dict[str, Any]]) -> None:
-        ops = before + [self.row_op(op) for op in stage.ops]
-        for tensor in stage.quantise:
-            ops.append(
-                {
-                    "kind": "quantise",
-                    "a": self.arena.place_of(tensor),
-                    "size": tensor.size,
-                    "codes": self.arena.codes[self.views[tensor]],
-                }
-            )
-        for tensor in stage.rounding:
-            ops.append(
-                {
-                    "kind": "round",
-                    "a": self.arena.place_of(tensor),
-                    "size": tensor.size,
-                    "out": self.arena.rounded[self.views[tensor]],
-                }
-            )
+        ops = before + [row_op(op, self.arena) for op in stage.ops]
+        ops += [quantise(tensor, self.arena) for tensor in stage.quantise]
+        ops += [rounding(tensor, self.arena) for tensor in stage.rounding]
         self.tape.add_rows(stage.rows == PICKED, rate(stage.rows), ops)
-
-    def row_op(self, op: Op) -> dict[str, Any]:
-        """What `Tape.add_rows` must know of one operation."""
-        shape = op.inputs[0].shape if op.inputs else ()
-        made: dict[str, Any] = {"kind": op.kind}
-        for key, tensor in zip("ab", op.inputs, strict=False):
-            made[key] = self.arena.place_of(tensor)
-        if op.output is not None:
-            made["out"] = self.arena.place_of(op.output)
-            made["size"] = op.output.size
-        attributes = op.attributes
-        if op.kind == "embed":
-            table = op.weights[0]
-            stored = table.stored
-            made["table"] = stored.data
-            made["rows"] = table.shape[0] - attributes["first"]
-            made["by"], made["start"] = attributes["by"], attributes["first"]
-            made["row_bytes"] = len(stored.data) // table.shape[0]
-            made["format"] = format_number(table)
-            if table.shape[1] % stored.format.block:
-                raise Unsupported(f"{table.name}: rows of {table.shape[1]} are no whole blocks")
-        elif op.kind == "layer_norm":
-            made["heads"] = int(np.prod(shape[:-1], dtype=np.int64))
-            made["dim"] = shape[-1]
-            made["value"] = attributes["eps"]
-            made["vector"], made["bias"] = (
-                op.weights[i].floats() if len(op.weights) > i else None for i in range(2)
-            )
-        elif op.kind == "rms_norm":
-            made["heads"] = int(np.prod(shape[:-1], dtype=np.int64))
-            made["dim"] = shape[-1]
-            made["value"] = attributes["eps"]
-            made["vector"] = op.weights[0].floats() if op.weights else None
-        elif op.kind == "rope":
-            made["heads"], made["dim"] = shape
-            made["half"] = attributes["rope"].dims // 2
-            made["layout"] = attributes["rope"].layout
-            made["b"] = self.arena.turns[attributes["rope"]]
-        elif op.kind == "store":
-            made["cache"] = attributes["cache"].index
-        elif op.kind == "scale":
-            weights = op.weights
-            made["value"] = float(weights[0].floats()[0]) if weights else attributes["factor"]
-        elif op.kind == "softcap":
-            made["value"] = attributes["cap"]
-        elif op.kind in ("glu", "activate"):
-            made["act"] = attributes["act"]
-            made["single"] = op.kind == "glu" and op.inputs[0].shape != op.inputs[1].shape
-        elif op.kind == "concat":
-            made["heads"] = op.inputs[0].size // shape[-1]
-            made["dim"], made["count"] = shape[-1], op.inputs[1].shape[-1]
-        elif op.kind == "slice":
-            made["heads"], made["dim"] = op.inputs[0].size // shape[-1], shape[-1]
-            made["start"], made["count"] = attributes["start"], op.output.shape[-1]  # type: ignore[union-attr]
-        elif op.kind == "decay":
-            made["vector"], made["bias"] = (w.floats() for w in op.weights)
-        elif op.kind == "route":
-            made["dim"], made["heads"] = shape[0], attributes["used"]
-        elif op.kind == "combine":
-            made["heads"], made["dim"] = shape
-            made["vector"] = op.weights[0].floats() if op.weights else None
-        elif op.kind == "recall":
-            made["state"] = attributes["state"].index
-        return made
 
     def write_products(self, stage: ProductStage) -> None:
         x = self.arena.place_of(stage.x)
@@ -552,11 +260,11 @@ class _Lowering:
     def job(self, product: Product) -> dict[str, Any]:
         return {
             "format": format_number(product.weight),
-            "weight": self.packed[product.weight.name],
+            "weight": self.matrices.places[product.weight.name],
             "bias": product.bias.floats() if product.bias else None,
             "residual": self.arena.place_of(product.residual) if product.residual else None,
             "out": self.arena.place_of(product.out),
-            "gate": self.packed[product.gate.name] if product.gate else None,
+            "gate": self.matrices.places[product.gate.name] if product.gate else None,
             "gate_bias": product.gate_bias.floats() if product.gate_bias else None,
             "act": product.act,
         }
@@ -628,18 +336,3 @@ def scan_scratch(graph: Graph) -> int:
         elif op.kind == "conv":
             needed.append(op.attributes["state"].size)
     return max(needed)
-
-
-def experts_of(weight: Weight) -> int:
-    """How many matrices a weight has: one, or one an expert."""
-    return weight.shape[0] if len(weight.shape) == 3 else 1
-
-
-def format_number(weight: Weight) -> int:
-    """The kernels' number of a weight's format; `Unsupported` names a format without kernels."""
-    name = weight.stored.format.name
-    if name not in dispatch.FORMATS:
-        raise Unsupported(
-            f"{weight.name} is {name}; the processor multiplies {', '.join(dispatch.FORMATS)}"
-        )
-    return dispatch.FORMATS[name]

@@ -26,9 +26,9 @@ def measure(
     """
     lowering = _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, ())
     try:
-        where, packed = lowering.lay_weights()
+        where, packed = lowering.matrices.lay()
         moved = {weight.name for weight, _, _ in where}
-        matrices = lowering.matrices()
+        matrices = lowering.matrices.all()
         mapped = sum(w.stored.nbytes for w in matrices if w.name not in moved)
         arena = lowering.lay_values()
         own = max(arena.scratch, 4 * lowering.product_scratch(), 4 * scan_scratch(lowering.graph))
