@@ -11,7 +11,7 @@ import pytest
 from golem_core.errors import Unsupported
 from golem_core.graph import PAGE, Batch, Graph, Program, compile
 from golem_core.graph.record import COLUMNS, PICKED, at_rate, rate
-from golem_core.weights import open_weights
+from golem_core.weights import Weights, open_weights
 
 from .sounding import HEAD, WIDTH, record_sounding, write_sounding
 
@@ -118,16 +118,66 @@ def test_alone_in_company_and_in_pieces(graph: Graph, workers: int) -> None:
         assert np.array_equal(np.concatenate(pieces), whole[number])
 
 
-def test_codes_of_rows_at_a_rate_have_room(tmp_path: Path) -> None:
-    path, kind = tmp_path / "coded.gguf", gguf.GGMLQuantizationType.Q8_0
+def one_matrix(path: Path, rows: int, cols: int) -> Weights:
+    """A file with one matrix in 8 bits."""
+    kind = gguf.GGMLQuantizationType.Q8_0
     file = gguf.GGUFWriter(path, "tiny")
-    values = np.random.default_rng(2).standard_normal((32, 32), dtype=np.float32)
+    values = np.random.default_rng(2).standard_normal((rows, cols), dtype=np.float32)
     file.add_tensor("w.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()
     file.close()
-    g = Graph(open_weights(path))
+    return open_weights(path)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_windows_of_codes_are_rows_of_codes(tmp_path: Path, workers: int) -> None:
+    taps, size, fast, n = 3, 64, 4, 33
+    weights = one_matrix(tmp_path / "coded.gguf", 48, taps * size)
+    g = Graph(weights)
+    x = g.split(g.input("steps", (fast * size,)), fast)
+    weight = g.weight("w.weight", (48, taps * size))
+    x = g.convolve(x, weight, None, g.state((taps - 1, size)), name="windows")
+    g.result = g.pick(g.join(x, fast), name="result")
+    program = compile(g, "cpu", width=2 * n, outputs=2 * n, states=2, threads=workers)
+    steps = np.random.default_rng(3).standard_normal((2, n, fast * size)).astype(np.float32)
+
+    # The same windows as the columns of a plain product: their blocks have the same codes.
+    plain = Graph(weights)
+    y = plain.linear(plain.input("rows", (taps * size,)), plain.weight("w.weight", (48, 192)))
+    plain.result = plain.pick(y, name="result")
+    rows = np.concatenate([np.zeros((2, taps - 1, size), np.float32),
+                           steps.reshape(2, n * fast, size)], axis=1)  # fmt: skip
+    windows = np.lib.stride_tricks.sliding_window_view(rows, taps, axis=1).transpose(0, 1, 3, 2)
+    count = 2 * n * fast
+    product = compile(plain, "cpu", width=count, outputs=count, threads=1)
+    order = np.arange(count, dtype=np.int32)
+    expected = product.run(
+        Batch(ids=np.zeros(count, np.int32), positions=order, sequence=np.zeros(count, np.int32),
+              pages=(), outputs=order, inputs={"rows": windows.reshape(count, -1).copy()})
+    ).reshape(2, n, -1)  # fmt: skip
+
+    found: list[list[np.ndarray]] = [[], []]
+    for start, end in ((0, 1), (1, 9), (9, n)):  # both sequences, in pieces
+        m = end - start
+        keeps = np.full(2 * m, -1, np.int32)
+        keeps[m - 1], keeps[-1] = 0, 1
+        states = np.array([0, 1], np.int32) if start else np.full(2, -1, np.int32)
+        result = program.run(
+            Batch(ids=np.zeros(2 * m, np.int32), positions=np.array([*range(start, end)] * 2, np.int32),
+                  sequence=np.repeat(np.arange(2), m).astype(np.int32), pages=(),
+                  outputs=np.arange(2 * m, dtype=np.int32), states=states, keeps=keeps,
+                  inputs={"steps": steps[:, start:end].reshape(2 * m, -1)})
+        )  # fmt: skip
+        for sequence in range(2):
+            found[sequence].append(result[sequence * m : (sequence + 1) * m].copy())
+    for sequence in range(2):
+        assert np.array_equal(np.concatenate(found[sequence]), expected[sequence])
+
+
+def test_codes_of_rows_at_a_rate_have_room(tmp_path: Path) -> None:
+    g = Graph(one_matrix(tmp_path / "coded.gguf", 32, 32))
     fast = g.split(g.input("steps", (256,)), 8)
     slow = g.join(g.linear(fast, g.weight("w.weight", (32, 32)), name="point"), 8)
     g.result = g.pick(slow, name="result")
@@ -179,3 +229,8 @@ def test_what_does_not_fit_is_refused(graph: Graph, tmp_path: Path) -> None:
     graph = record_sounding(write_sounding(tmp_path / "bf16.gguf", "BF16"))
     with pytest.raises(Unsupported, match=r"wide\.weight is BF16; the processor convolves with"):
         compiled(graph, "cpu")
+    g = Graph(one_matrix(tmp_path / "coded.gguf", 16, 96))
+    x = g.convolve(g.input("odd", (48,)), g.weight("w.weight", (16, 96)), None, g.state((1, 48)))
+    g.result = g.pick(x, name="result")
+    with pytest.raises(Unsupported, match="rows of whole blocks of 32 with Q4_0"):
+        compile(g, "cpu", width=4, outputs=4, states=1)

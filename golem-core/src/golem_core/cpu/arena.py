@@ -82,9 +82,14 @@ class Arena:
             for index, stage in enumerate(stages)
             if isinstance(stage, ConvolveStage)
         }
+        windows = {
+            stage: Block(code_bytes(self._window_rows(stage), window_size(stage)), index, index)
+            for index, stage in enumerate(stages)
+            if isinstance(stage, ConvolveStage) and self._reads_codes(stage)
+        }
         ropes = {op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"}
         turns = {rope: Block(4 * width * rope.dims, -1, len(stages)) for rope in ropes}
-        blocks = (values, codes, rounded, spreads, turns, leads)
+        blocks = (values, codes, rounded, spreads, turns, leads, windows)
         self.nbytes = place([block for made in blocks for block in made.values()])
         self.codes: dict[View, Room] = {
             view: (block.offset, view.size, self.code_rows[view]) for view, block in codes.items()
@@ -94,6 +99,10 @@ class Arena:
         }
         self.spreads = {stage: block.offset for stage, block in spreads.items()}
         self.leads = {stage: block.offset for stage, block in leads.items()}
+        self.windows: dict[ConvolveStage, Room] = {
+            stage: (block.offset, window_size(stage), self._window_rows(stage))
+            for stage, block in windows.items()
+        }
         self.turns: dict[Rope, Where] = {
             rope: (True, block.offset, 4 * rope.dims) for rope, block in turns.items()
         }
@@ -160,6 +169,13 @@ class Arena:
         rows = self._width * (rate(stage.rows) + stage.past)
         return 4 * rows * stage.x.size
 
+    def _reads_codes(self, stage: ConvolveStage) -> bool:
+        return stage.product.weight.stored.format.name in self._coded - self._rounding
+
+    def _window_rows(self, stage: ConvolveStage) -> int:
+        """The most windows of a convolution that a pass has."""
+        return self._width * rate(stage.rows)
+
     def _roundings(self, stages: Sequence[Stage]) -> dict[View, Block]:
         """The rows rounded to bf16, likewise."""
         made: dict[View, Block] = {}
@@ -205,6 +221,11 @@ def touched(stage: Stage, coded: Collection[str]) -> tuple[list[Tensor], list[Te
 def reads_floats(stage: ProductStage | ExpertStage, coded: Collection[str]) -> bool:
     """Whether one of the products at least reads neither codes nor rounded columns."""
     return any(p.weight.stored.format.name not in coded for p in stage.products)
+
+
+def window_size(stage: ConvolveStage) -> int:
+    """Elements of a window of a convolution."""
+    return (stage.past + 1) * stage.x.size
 
 
 def code_bytes(rows: int, cols: int) -> int:

@@ -1,7 +1,8 @@
 # Convolutions over rows: included by tape.pyx.
 #
 # A sequence's rows lie behind the rows before them, so a window is `taps` rows as they lie, and
-# windows are columns of a product that overlap.
+# windows are columns of a product that overlap. Where the product reads codes, a row is quantised
+# once and its codes are put into each of the windows that it is in.
 
 
 cdef inline float* led(Stage* stage, Run* span, int number, Py_ssize_t row) noexcept nogil:
@@ -17,6 +18,25 @@ cdef inline void bring(Stage* stage, Py_ssize_t row, float* out) noexcept nogil:
         stage.act(x, NULL, stage.size, out)
     else:
         memcpy(out, x, 4 * stage.size)
+
+
+cdef inline void quantise_led(Stage* stage, Run* span, int number, Py_ssize_t row,
+                              Py_ssize_t rows) noexcept nogil:
+    """A led row's codes, put into the windows of its span that it is in."""
+    cdef Py_ssize_t size = stage.size, taps = stage.past + 1, blocks = size // 32, place
+    cdef Py_ssize_t window, first = max(row, <Py_ssize_t>0), end = min(row + taps, rows)
+    cdef signed char[LED_SIZE] codes
+    cdef float[LED_BLOCKS] scales
+    cdef int[LED_BLOCKS] sums
+    cdef int[2 * LED_BLOCKS] halves
+    kernels().quantise(led(stage, span, number, row), size, codes, scales, sums, halves)
+    for window in range(first, end):
+        # The row's place among all taps of all windows.
+        place = (span.first * stage.rate + window) * taps + row - window + stage.past
+        memcpy(<signed char*>stage.x.codes + place * size, codes, size)
+        memcpy(<float*>stage.x.scales + place * blocks, scales, 4 * blocks)
+        memcpy(<int*>stage.x.sums + place * blocks, sums, 4 * blocks)
+        memcpy(<int*>stage.x.halves + place * 2 * blocks, halves, 8 * blocks)
 
 
 cdef void walk_lead(Code* code, Stage* stage, atomic_int* counter) noexcept nogil:
@@ -37,8 +57,13 @@ cdef void walk_lead(Code* code, Stage* stage, atomic_int* counter) noexcept nogi
             return
         if unit == 0:
             lead_state(&code.now, stage, span, number)
+            if stage.coded:
+                for row in range(-stage.past, 0):
+                    quantise_led(stage, span, number, row, rows)
         for row in range(unit * LED, min(rows, (unit + 1) * LED)):
             bring(stage, span.first * stage.rate + row, led(stage, span, number, row))
+            if stage.coded:
+                quantise_led(stage, span, number, row, rows)
 
 
 cdef void lead_state(Pass* p, Stage* stage, Run* span, int number) noexcept nogil:
@@ -84,7 +109,7 @@ cdef void walk_windows(Code* code, Stage* stage, atomic_int* counter, char* scra
         else:
             return
         first = unit // chunks * TILE_COLUMNS
-        lead = number * stage.past
+        lead = 0 if stage.coded else number * stage.past  # coded windows do not overlap
         tile(code, &stage.x, job, unit % chunks * chunk, chunk,
              span.first * stage.rate + lead + first, min(<Py_ssize_t>TILE_COLUMNS, rows - first),
              lead, NULL, scratch)

@@ -48,8 +48,11 @@ CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 ROUNDED = ("BF16",)
 PREPARED = CODED + ROUNDED
 
-# Formats of the matrices of convolutions: their kernels read windows that overlap, in floats.
+# Formats of the matrices of convolutions whose kernels read windows that overlap, in floats. Those
+# in CODED read windows of codes that are put beside each other.
 CONVOLVED = ("F32", "F16")
+
+BLOCK = 32  # elements that are quantised together
 
 # The lanes of a delta net's state that lie together, as kernels/table.pxd has it.
 LANES = 32
@@ -241,10 +244,11 @@ class _Lowering:
     def write_convolution(self, stage: ConvolveStage) -> None:
         """Rows put behind those before them, then the product with windows of them."""
         format = stage.product.weight.stored.format.name
-        if format not in CONVOLVED:
+        if format not in CONVOLVED and (format not in CODED or stage.x.size % BLOCK):
             raise Unsupported(
                 f"{stage.product.weight.name} is {format}; the processor convolves with "
-                f"{', '.join(CONVOLVED)}"
+                f"{', '.join(CONVOLVED)}, and rows of whole blocks of {BLOCK} with "
+                f"{', '.join(CODED)}"
             )
         self.tape.add_convolution(
             stage.op.attributes["state"].index,
@@ -252,6 +256,7 @@ class _Lowering:
             stage.past,
             self.arena.place_of(stage.x),
             (True, self.arena.leads[stage], 4 * stage.x.size),
+            self.arena.windows.get(stage),
             stage.x.size,
             stage.act,
             self.job(stage.product),

@@ -34,6 +34,10 @@ cdef enum:
     NARROW_PANELS = 32      # most panels of a narrow one
     CHANNELS = 256          # of a convolution that a worker takes at a time
     LED = 64                # rows of a lead that it does
+    MOST_ROWS = 32          # of a stage of rows that a worker takes at a time
+    SHARES = 64             # that many rows are cut into at least
+    LED_BLOCKS = 128        # most blocks of 32 of a row of a lead that is quantised
+    LED_SIZE = 32 * LED_BLOCKS
     TEXT_ROWS = 4 * WITHIN  # rows of a text that a worker attends with at a time
 
 
@@ -185,14 +189,16 @@ cdef inline int take(atomic_int* counter) noexcept nogil:
 
 cdef void walk_rows(Code* code, Stage* stage, atomic_int* counter, char* scratch) noexcept nogil:
     cdef Pass* p = &code.now
-    cdef int rows = rows_of(code, stage), row, op
-    # One row at a time: rows are few, or long enough to hide the counter.
+    cdef int rows = rows_of(code, stage), block, row, op
+    # One row at a time where rows are few; where there are thousands, as of sound, they are short.
+    cdef int some = min(MOST_ROWS, max(1, rows // SHARES))
     while True:
-        row = take(counter)
-        if row >= rows:
+        block = take(counter) * some
+        if block >= rows:
             return
-        for op in range(stage.count):
-            row_op(p, &stage.ops[op], row, p.outputs[row] if stage.picked else row, scratch)
+        for row in range(block, min(rows, block + some)):
+            for op in range(stage.count):
+                row_op(p, &stage.ops[op], row, p.outputs[row] if stage.picked else row, scratch)
 
 
 cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcept nogil:

@@ -39,6 +39,7 @@ class Tape:
         past: int,
         x: Where,
         lead: Where,
+        codes: tuple[int, int, int] | None,
         size: int,
         act: str,
         job: dict[str, Any],

@@ -371,10 +371,21 @@ cdef class Tape:
         stage.rate = rate
         self.add_jobs(stage, jobs)
 
-    def add_convolution(self, int state, int rate, int past, tuple x, tuple lead, Py_ssize_t size,
-                        str act, dict job):
-        """Rows of x [size], activated, put to `lead` behind the `past` before; their windows' product."""
+    def add_convolution(self, int state, int rate, int past, tuple x, tuple lead, codes,
+                        Py_ssize_t size, str act, dict job):
+        """Rows of x [size], activated, put to `lead` behind the `past` before; their windows' product.
+
+        codes  where the windows' codes go, (offset, cols, windows), for a product that reads them
+        """
         cdef Stage* stage = self.add_stage(LEAD, False, 0)
+        cdef Columns windows
+        memset(&windows, 0, sizeof(Columns))
+        if codes is not None:
+            if size > LED_SIZE or size % 32:
+                raise ValueError(f"rows of {size} are not quantised for a convolution")
+            windows = self.columns(codes)
+            stage.coded = True
+            stage.x = windows
         stage.state = self.states[state]
         stage.inputs[0] = self.operand(x)
         stage.out = self.operand(lead)
@@ -383,6 +394,8 @@ cdef class Tape:
             stage.act = self.act(act)
         stage = self.add_stage(WINDOWS, False, 1)
         stage.past, stage.rate = past, rate
+        stage.coded = codes is not None
+        stage.x = windows
         stage.x.floats = <const float*>self.operand(lead).base
         stage.x.stride = size
         self.add_jobs(stage, [job])
