@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 IDS = list(range(100, 125))  # a line of 25 pieces: 130 frames, 10.4 s
-FRAMES, REPEATS = 130, 3
+FRAMES, REPEATS, CLIENTS = 130, 3, 4
 
 
 def recorded() -> np.ndarray:
@@ -54,24 +55,30 @@ def ours(folder: Path, threads: int, kept: str | None) -> dict[str, float]:
         how = Delivery(seed=seed, eos_threshold=1e6)
         return speaking.speak_lines([Line("", tuple(IDS), 3)], voice, how)
 
-    with load_speaker(folder, threads=threads, weights=kept, sequences=4) as speaking:
+    with load_speaker(folder, threads=threads, weights=kept, sequences=CLIENTS) as speaking:
         begun = time.perf_counter()
         voice = speaking.voice(recorded())
         cloned = time.perf_counter() - begun
         runs = [timed(speech(speaking, voice, i)) for i in range(REPEATS + 1)][1:]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        begun = time.perf_counter()
-        together = [speech(speaking, voice, i) for i in range(4)]
-        for one in together:
-            one.whole()
-        four = 4 * FRAMES / 12.5 / (time.perf_counter() - begun)
+        four = statistics.median(clients(speaking, voice, speech) for _ in range(REPEATS))
     return {**summary(runs), "voice": cloned, "memory": peak, "four": four}
+
+
+def clients(speaking: Any, voice: Any, speech: Any) -> float:
+    """Times real time of four texts at once, each heard by a thread of its own."""
+    begun = time.perf_counter()
+    # Nobody is kept waiting for another: who does not listen has 8 s made ahead, then none.
+    listening = [threading.Thread(target=speech(speaking, voice, i).whole) for i in range(CLIENTS)]
+    for one in listening:
+        one.start()
+    for one in listening:
+        one.join()
+    return CLIENTS * FRAMES / 12.5 / (time.perf_counter() - begun)
 
 
 def theirs(folder: Path, threads: int) -> dict[str, float]:
     """What the makers' program needs."""
-    import threading
-
     import torch
     from pocket_tts import TTSModel
     from pocket_tts.modules import text_conditioner
@@ -123,7 +130,7 @@ def main() -> None:
         "--peer-threads", type=int, default=1, help="the makers' usual 1 keeps two cores busy"
     )
     parser.add_argument("--rounds", type=int, choices=(1, 2), default=2, help="orders")
-    parser.add_argument("--kept", default="", help="Q8_0: golem keeps large matrices in 8 bits")
+    parser.add_argument("--kept", default="", help="how golem keeps matrices, such as Q8_0")
     parser.add_argument("--child", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -17,9 +17,10 @@ from golem_core.errors import BadRequest, BadWeights, NotFound, Unsupported
 from golem_core.model import Options
 from golem_core.speech import Delivery, Line
 from golem_core.weights import open_weights
+from golem_pockettts.decoder_pass import FRAMES
 from golem_pockettts.drawing import AHEAD
 from golem_pockettts.model import PocketTts
-from golem_pockettts.speaking import FRAMES, PocketSpeaking
+from golem_pockettts.speaking import PocketSpeaking
 
 TOKENIZER = Path(__file__).parent / "vectors" / "unigram.model"
 TEXT = "This is a test. Is it fine? It is more of it than before. Yes!"
@@ -115,17 +116,17 @@ def test_begins_softly(speaking: PocketSpeaking, voice) -> None:
 
 
 def test_a_listener_who_stops_frees_everything(speaking: PocketSpeaking, voice) -> None:
-    pages, heard = sorted(speaking._pages), sorted(speaking._heard_pages)
-    resident = {id(v) for v in speaking._resident}
+    pages, heard = sorted(speaking._places.pages), sorted(speaking._places.heard)
+    resident = {id(v) for v in speaking._places.resident}
     with speaking.speak_lines(LINES * 20, voice, Delivery(seed=1, eos_threshold=1e6)) as speech:
         next(speech)
     assert list(speech) == []
     speaking._do(lambda: None)
     speaking._do(lambda: None)
-    assert len(speaking._slots) == speaking.sequences
-    assert sorted(speaking._heard_pages) == heard
-    if {id(v) for v in speaking._resident} == resident:
-        assert sorted(speaking._pages) == pages
+    assert len(speaking._places.slots) == speaking.sequences
+    assert sorted(speaking._places.heard) == heard
+    if {id(v) for v in speaking._places.resident} == resident:
+        assert sorted(speaking._places.pages) == pages
 
 
 def test_nobody_runs_ahead_of_who_does_not_listen(speaking: PocketSpeaking, voice) -> None:
@@ -185,7 +186,7 @@ LONG = " ".join(f"This is the test of all that is more than {i}." for i in range
 
 def test_a_long_text_takes_no_more_room(speaking: PocketSpeaking, voice) -> None:
     assert len(LONG) > 20_000
-    free = len(speaking._slots)
+    free = len(speaking._places.slots)
     taken, most, over = 0.0, 0.0, []
     with speaking.speak(LONG, voice, Delivery(seed=2, eos_threshold=-1e6)) as speech:
         for piece in speech:
@@ -193,7 +194,7 @@ def test_a_long_text_takes_no_more_room(speaking: PocketSpeaking, voice) -> None
             most = max(most, speech.timings.sound - taken)
             over.append(len(speech.lines))
             assert len(speech.drawn) <= 1
-            assert free - len(speaking._slots) <= 1
+            assert free - len(speaking._places.slots) <= 1
             assert sum(len(d.steps) for d in speech.drawn) <= FRAMES
             if over[-1] < over[0] - 12:
                 break
@@ -203,7 +204,7 @@ def test_a_long_text_takes_no_more_room(speaking: PocketSpeaking, voice) -> None
     assert most < AHEAD + FRAMES / speaking.frame_rate
     speaking._do(lambda: None)
     speaking._do(lambda: None)
-    assert len(speaking._slots) == free
+    assert len(speaking._places.slots) == free
 
 
 def test_a_text_of_nothing_is_refused(speaking: PocketSpeaking, voice) -> None:
@@ -341,15 +342,19 @@ def test_weights_that_do_not_clone_say_so(tmp_path: Path) -> None:
             speaking.voice(recording())
 
 
-def test_matrices_in_eight_bits_are_near(folder: Path, voice) -> None:
-    with opened(folder, kept="Q8_0") as speaking, opened(folder) as plain:
+@pytest.mark.parametrize("kept", ["Q8_0", "Q8_0-codec", "Q8_0-all"])
+def test_matrices_in_eight_bits_are_near(folder: Path, voice, kept: str) -> None:
+    with opened(folder, kept=kept) as speaking, opened(folder) as plain:
         got, wanted = (
             s.speak_lines(LINES[:1], voice, Delivery(seed=1, eos_threshold=1e6)).whole()
             for s in (speaking, plain)
         )
     assert not np.array_equal(got, wanted)
     assert np.linalg.norm(got - wanted) < 0.1 * np.linalg.norm(wanted)
-    with pytest.raises(Unsupported, match="as published or as Q8_0, not Q4_0"):
+
+
+def test_other_formats_are_refused(folder: Path) -> None:
+    with pytest.raises(Unsupported, match="as published or as Q8_0, Q8_0-codec, Q8_0-all, not Q4_"):
         opened(folder, kept="Q4_0")
 
 

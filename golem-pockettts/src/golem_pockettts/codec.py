@@ -29,7 +29,8 @@ class Sound:
         """Makes the matrix of a convolution."""
         source = self.tensors.source(f"{at}.weight", (outputs, inputs, kernel))
         shape = (outputs, kernel * inputs)
-        self.tensors.remade(f"{at}.taps", source, shape, taps)
+        block = inputs if outputs > 1 else 0  # the last makes samples
+        self.tensors.remade(f"{at}.taps", source, shape, taps, block=block)
         self.tensors.source(f"{at}.bias", (outputs,))
         self.shapes[at] = shape
 
@@ -58,7 +59,7 @@ class Decoder(Sound):
 
     def __init__(self, tensors: Tensors, c: Config) -> None:
         super().__init__(tensors, c)
-        self.stack = Stack(tensors, c.decoder_layers, "mimi.decoder_transformer.transformer", False)
+        self.stack = Stack(tensors, c.decoder_layers, "mimi.decoder_transformer.transformer", True)
         codec, width = c.decoder, c.decoder.filters * 2 ** len(c.ratios)
         self.put("mimi.decoder.model.0.conv", width, codec.width, codec.kernel)
         for i, r in enumerate(c.ratios):
@@ -74,7 +75,7 @@ class Decoder(Sound):
         """A transposed convolution of 2 * r taps that goes up by r."""
         source = self.tensors.source(f"{at}.weight", (inputs, outputs, 2 * r))
         shape = (r * outputs, 2 * inputs)
-        self.tensors.remade(f"{at}.taps", source, shape, rising)
+        self.tensors.remade(f"{at}.taps", source, shape, rising, block=inputs)
         bias = self.tensors.source(f"{at}.bias", (outputs,))
         rows = np.tile(bias.dequantize(), r)  # the bias of a row is the same for all r
         self.tensors.vector(f"{at}.bias.rows", bias, lambda: rows)

@@ -108,9 +108,16 @@ class Tensors:
         shape: tuple[int, ...],
         change: Callable[[Array], Array],
         exact: bool = True,
+        block: int = 0,
     ) -> str:
-        """A matrix made of a tensor's values; `exact` where they only change places. Its name."""
+        """A matrix made of a tensor's values; `exact` where they only change places. Its name.
+
+        block  elements of a row of it that stand together; where they are whole blocks of 8-bit
+               codes, the matrix may be kept in less, as a `heavy` one
+        """
         format = wide(source) if exact else "F32"
+        if block and self.kept == "Q8_0" and block % Q8_BLOCK == 0:
+            format = "Q8_0"
         return self.put(name, source, shape, format, lambda: change(source.dequantize()))
 
     def vector(self, name: str, source: Stored, make: Callable[[], Array]) -> str:

@@ -33,7 +33,9 @@ class Drawn:
 
     def __init__(self, spoken: Spoken, line: Line, number: int, longest: int) -> None:
         self.spoken, self.line, self.number, self.longest = spoken, line, number, longest
-        self.noise: Noise | None = None
+        # One noise goes through the text, or every line has its own.
+        apart = spoken.delivery.apart
+        self.noise = Noise(spoken.seed + number) if apart else spoken.noise
         self.waiting: Array = np.zeros((0, 0), np.float32)
         self.table = np.zeros(0, np.int32)
         self.own: list[int] = []
@@ -48,6 +50,12 @@ class Drawn:
         self.end: int | None = None  # the frame in which the end was found
         self.done = False  # no further frame
         self.began = False  # something of it was decoded
+
+    def draw_noise(self, count: int) -> Array:
+        """The next numbers of the noise, float32 [count]."""
+        d = self.spoken.delivery
+        assert d.temperature is not None
+        return self.noise.draw(count, d.temperature**0.5, d.noise_clamp)
 
     def take(
         self, latent: Array, scaled: Array, eos: float, steps: Array, threshold: float

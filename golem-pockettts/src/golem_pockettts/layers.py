@@ -47,6 +47,7 @@ class Stack:
                         shape,
                         lambda w, factor=factor: w * factor[:, None],  # type: ignore[misc]
                         exact=False,
+                        block=cols if heavy else 0,
                     )
                 else:
                     tensors.matrix(f"{block}.{name}", shape, heavy)

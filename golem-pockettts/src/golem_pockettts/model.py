@@ -26,7 +26,13 @@ from golem_pockettts.derived import Array, Tensors
 from golem_pockettts.flow import Flow
 from golem_pockettts.speaking import PocketSpeaking
 
-KEPT = ("Q8_0",)
+# How matrices may be kept: those of the flow model, those of the codec's decoder.
+KEPT: dict[str | None, tuple[str | None, str | None]] = {
+    None: (None, None),
+    "Q8_0": ("Q8_0", None),
+    "Q8_0-codec": (None, "Q8_0"),
+    "Q8_0-all": ("Q8_0", "Q8_0"),
+}
 EULER = 16  # steps of a head that is no distilled one
 
 
@@ -83,9 +89,9 @@ class PocketTts(Speaker):
         usual = EULER if self.config.flow == FLOW_MATCHING else 1
         return tensors, Flow(tensors, self.config, steps or usual)
 
-    def decoder(self) -> tuple[Tensors, Decoder]:
+    def decoder(self, kept: str | None = None) -> tuple[Tensors, Decoder]:
         """The decoder and its tensors."""
-        tensors = Tensors(self.weights)
+        tensors = Tensors(self.weights, kept)
         return tensors, Decoder(tensors, self.config)
 
     def encoder(self) -> tuple[Tensors, Encoder]:
@@ -197,7 +203,10 @@ class PocketTts(Speaker):
         sequences: int = 8,
         kept: str | None = None,
     ) -> PocketSpeaking:
-        """As `Speaker.speaking`; `kept` is None or Q8_0."""
-        if kept is not None and kept not in KEPT:
-            raise Unsupported(f"weights are kept as published or as {', '.join(KEPT)}, not {kept}")
-        return PocketSpeaking(self, device=device, threads=threads, sequences=sequences, kept=kept)
+        """As `Speaker.speaking`; `kept` is one of `KEPT`."""
+        if kept not in KEPT:
+            names = ", ".join(name for name in KEPT if name is not None)
+            raise Unsupported(f"weights are kept as published or as {names}, not {kept}")
+        return PocketSpeaking(
+            self, device=device, threads=threads, sequences=sequences, kept=KEPT[kept]
+        )
