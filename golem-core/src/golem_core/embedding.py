@@ -11,13 +11,14 @@ and no vector depends on what else is in its pass.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
+
+from golem_core.closing import Closing
 
 Vectors = npt.NDArray[np.float32]
 Text = str | Sequence[int]
@@ -53,7 +54,7 @@ class Ranked:
     cut: tuple[int, ...]
 
 
-class Embedding(ABC):
+class Embedding(Closing):
     """A model that is loaded and makes vectors of texts, or scores of pairs of texts.
 
     name        what it calls itself
@@ -161,14 +162,3 @@ class Embedding(ABC):
         lengths = [np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12) for v in (a, b)]
         cosines: Vectors = (a / lengths[0]) @ (b / lengths[1]).T
         return cosines
-
-    def __enter__(self) -> Embedding:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

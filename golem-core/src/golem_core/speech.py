@@ -16,10 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
+
+from golem_core.closing import Closing
 
 Samples = npt.NDArray[np.float32]
 
@@ -125,7 +126,7 @@ class Speech(Iterator[Samples]):
         self.cancel()
 
 
-class Speaking(ABC):
+class Speaking(Closing):
     """A model that is loaded and speaks; made by `Speaker.speaking`.
 
     sample_rate    samples a second
@@ -169,14 +170,3 @@ class Speaking(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends what is being spoken and gives all memory back."""
-
-    def __enter__(self) -> Speaking:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -18,6 +18,7 @@ from threading import Lock, Thread
 
 import numpy as np
 
+from golem_core.closing import Closing
 from golem_core.engine.columns import Columns
 from golem_core.engine.draft import WAYS, Always, Block, Drafter, Judge, Recurrence
 from golem_core.engine.request import Request
@@ -74,7 +75,7 @@ class Stats:
         return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else None
 
 
-class Engine:
+class Engine(Closing):
     """Runs every request of one program, as many at a time as it has room for.
 
     program        owned from now on, and closed with the engine
@@ -189,12 +190,6 @@ class Engine:
         self._wake()
         self._thread.join()
         atexit.unregister(self.close)
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _choose_drafter(self, draft: str) -> Drafter | None:
         if draft not in WAYS:

@@ -17,7 +17,7 @@ import os
 import shutil
 import subprocess
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from golem_core.closing import Closing
 from golem_core.errors import BadRequest, GolemError, Unsupported
 from golem_core.media import wave
 from golem_core.media.audio import sndfile
@@ -74,7 +75,7 @@ def format_of(path: str | Path) -> str:
     raise BadRequest(f"{path} has the ending {ending!r}, expected one of {known}", "format")
 
 
-class Encoder(ABC):
+class Encoder(Closing):
     """Bytes for samples, in order."""
 
     def __init__(self) -> None:
@@ -88,14 +89,8 @@ class Encoder(ABC):
     def finish(self) -> bytes:
         """The last bytes."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to give back
+    def close(self) -> None:  # most have nothing to give back
         """Gives back what it holds, finished or not."""
-
-    def __enter__(self) -> Encoder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def open_encoder(name: str, rate: int, *, again: bool = False) -> Encoder:

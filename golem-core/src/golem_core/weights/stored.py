@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
+from golem_core.closing import Closing
 from golem_core.weights.formats import Format
 from golem_core.weights.mapping import MappedFile, bad
 
@@ -90,7 +90,7 @@ class Stored:
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class Weights(Closing):
     """An opened model: metadata and tensors, in the order of the file.
 
     path is what was opened; container is ``gguf`` or ``safetensors``; files are the mapped files.
@@ -136,14 +136,3 @@ class Weights:
         """Unmaps the files. Arrays taken from tensors keep their mapping until they go."""
         for file in self.files:
             file.close()
-
-    def __enter__(self) -> Weights:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
