@@ -147,7 +147,8 @@ def sanitize(session: nox.Session) -> None:
         ["gcc", "-print-file-name=libasan.so"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
     session.run(
-        "pytest", "golem-core/tests/test_floats.py", "golem-core/tests/test_products.py",
+        "pytest",
+        *(f"golem-core/tests/test_{name}.py" for name in ("floats", "attend", "products")),
         *session.posargs,
         env={"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"},
     )  # fmt: skip
