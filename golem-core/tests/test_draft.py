@@ -12,8 +12,8 @@ from golem_core.engine.draft import Always, Judge, Recurrence
 from golem_core.errors import BadRequest, PassFailed, Unsupported
 from golem_core.sampling import Sampling
 
+from .engines import GREEDY, Letters, nothing_leaked
 from .fake_program import END, POISON, VOCABULARY, CarryingProgram, HashProgram
-from .test_engine import GREEDY, Letters, nothing_leaked
 
 CONTEXT = 256
 WARM = dict(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, logit_bias={POISON: -100})

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from golem_core.engine import Engine, Request, Result, Stream, Token
-from golem_core.errors import BadRequest, ContextFull, DeviceError, NoMemory, PassFailed
+from golem_core.engine import Engine, Request, Stream
+from golem_core.errors import BadRequest, ContextFull, NoMemory, PassFailed
 from golem_core.sampling import Sampling
 
+from .engines import EVENTS, Letters, ask, engine, nothing_leaked, together
 from .fake_program import END, POISON, VOCABULARY, HashProgram, expected
-
-GREEDY = Sampling(temperature=0.0)
-
-
-class Letters:
-    """Tokens are single bytes; the last one ends an answer."""
-
-    end_ids = frozenset({END})
-
-    def piece(self, token: int) -> bytes:
-        return bytes([token])
-
-    def is_control(self, token: int) -> bool:
-        return token == END
-
-
-def engine(program: HashProgram, context: int = 256, sequences: int = 4) -> Engine:
-    return Engine(program, Letters(), context=context, max_sequences=sequences)
-
-
-def ask(prompt: Sequence[int], most: int | None = None, **rest: object) -> Request:
-    rest.setdefault("sampling", GREEDY)
-    return Request(prompt_ids=list(prompt), max_tokens=most, **rest)
-
-
-def nothing_leaked(made: Engine) -> None:
-    memory = made._memory
-    assert all((table == -1).all() for table in memory.tables)
-    pools = [*memory.pools]
-    if memory.states is not None:
-        assert (memory.states.read == -1).all()
-        pools.append(memory.states.pool)
-    for pool in pools:
-        assert pool.free + pool.idle == pool.pages
-    memory.tree.clear()
-    assert memory.tree.nodes == 0
-    for pool in pools:
-        assert (pool.free, pool.idle) == (pool.pages, 0)
-
 
 # One request
 
@@ -224,22 +184,6 @@ def test_ends_are_not_drawn_when_they_are_to_be_ignored() -> None:
 # Several requests
 
 
-def together(
-    program: HashProgram,
-    requests: Sequence[Request],
-    sequences: int = 4,
-    kind: type[Engine] = Engine,
-) -> tuple[list[Result], Engine]:
-    """Runs `requests` submitted before the first pass ends."""
-    with kind(program, Letters(), context=256, max_sequences=sequences) as made:
-        streams: list[Stream] = []
-        program.before = lambda number: (
-            streams.extend(made.submit(r) for r in requests[1:]) if number == 0 else None
-        )
-        first_result = made.submit(requests[0]).result()
-        return [first_result, *(s.result() for s in streams)], made
-
-
 def test_a_beginning_is_read_once_by_all_who_share_it() -> None:
     system = [(5 * i) % 90 for i in range(160)]
     requests = [ask([*system, i, i + 1, i + 2], 5) for i in range(8)]
@@ -336,135 +280,7 @@ def test_nothing_left_to_draw_is_an_error_of_that_request() -> None:
         assert made.submit(ask([1], 5, mask=only)).result().ids == (1, 2, 3, 4, 5)
 
 
-# Cancellation, the end, failures
-
-
-def test_cancelling_leaves_within_one_pass() -> None:
-    program = HashProgram(pages=[9])
-    with engine(program) as made:
-        for _ in range(3):
-            stream = made.submit(ask([1, 2, 3], None, ignore_eos=True))
-            next(stream)
-            stream.cancel()
-            result = stream.result(timeout=10)
-            assert result.finish_reason in ("cancelled", "length")
-            assert list(stream) == []
-        with made.submit(ask([1], None, ignore_eos=True)) as stream:
-            next(stream)
-        assert stream.result(timeout=10).finish_reason in ("cancelled", "length")
-    nothing_leaked(made)
-
-
-def test_cancelling_while_queued_and_while_reading() -> None:
-    gate = threading.Event()
-    program = HashProgram(width=8, before=lambda number: gate.wait(10) and None)
-    with engine(program, sequences=1) as made:
-        reading = made.submit(ask([1] * 200))
-        queued = made.submit(ask([2] * 20))
-        queued.cancel()
-        reading.cancel()
-        gate.set()
-        assert reading.result(10).finish_reason == queued.result(10).finish_reason == "cancelled"
-        assert len(program.passes) <= 1
-        assert made.submit(ask([3], 4)).result(10).finish_reason in ("length", "stop")
-    nothing_leaked(made)
-
-
-def test_closing_ends_every_stream() -> None:
-    made = engine(HashProgram(), sequences=1)
-    streams = [made.submit(ask([i], None, ignore_eos=True)) for i in range(1, 5)]
-    made.close()
-    made.close()
-    assert {s.result(10).finish_reason for s in streams} <= {"cancelled", "length"}
-    with pytest.raises(Exception, match="the engine is closed"):
-        made.submit(ask([1]))
-    nothing_leaked(made)
-
-
-def test_a_program_that_fails_fails_every_stream_and_hangs_none() -> None:
-    submitted = threading.Event()
-
-    def fail(number: int) -> None:
-        submitted.wait(10)
-        if number == 3:
-            raise DeviceError("the device is lost")
-
-    program = HashProgram(before=fail)
-    made = engine(program, sequences=1)
-    streams = [made.submit(ask([i], 50, ignore_eos=True)) for i in range(1, 4)]
-    submitted.set()
-    for stream in streams:
-        with pytest.raises(DeviceError, match="the device is lost"):
-            list(stream)
-        with pytest.raises(DeviceError):
-            stream.result(10)
-        assert list(stream) == []
-    with pytest.raises(DeviceError):
-        made.submit(ask([1]))
-    made.close()
-    assert program.closed
-
-
-def test_a_defect_in_the_thread_is_told_and_not_waited_for() -> None:
-    def fail(number: int) -> None:
-        raise ZeroDivisionError("a defect")
-
-    with engine(HashProgram(before=fail)) as made:
-        stream = made.submit(ask([1]))
-        with pytest.raises(RuntimeError, match="the engine stopped: ZeroDivisionError: a defect"):
-            stream.result(10)
-
-
-def test_events_can_be_called_back() -> None:
-    seen: list[Token | Result] = []
-    with engine(HashProgram()) as made:
-        result = made.submit(ask([5, 6], 8, on_event=seen.append)).result(10)
-        assert seen[-1] is result
-        assert tuple(t.id for t in seen[:-1] if t.id is not None) == result.ids
-
-        def broken(event: Token | Result) -> None:
-            raise KeyError("mine")
-
-        with pytest.raises(KeyError, match="mine"):
-            made.submit(ask([5, 6], 8, on_event=broken)).result(10)
-        assert made.submit(ask([5, 6], 8)).result(10).ids == result.ids
-    nothing_leaked(made)
-
-
-def test_an_engine_with_nothing_to_do_uses_no_processor() -> None:
-    with engine(HashProgram()) as made:
-        made.submit(ask([1], 3)).result(10)
-        gc.collect()
-        time.sleep(0.05)
-        begun = time.process_time()
-        time.sleep(0.3)
-        assert time.process_time() - begun < 0.05
-        with pytest.raises(TimeoutError):
-            Stream(lambda: None).result(timeout=0.01)
-
-
 # Anything at all
-
-
-@st.composite
-def prompts(draw: Callable) -> list[int]:
-    """Prompts that often begin alike."""
-    shared = draw(st.sampled_from([0, 5, 32, 40, 64, 96]))
-    own = draw(st.integers(0 if shared else 1, 60))
-    salt = draw(st.integers(1, 3))
-    return [(3 * i) % 100 for i in range(shared)] + [(salt * i + salt) % 100 for i in range(own)]
-
-
-EVENTS = st.lists(
-    st.tuples(
-        st.integers(0, 40),  # at this pass
-        prompts(),
-        st.integers(1, 70),  # the most tokens
-        st.none() | st.integers(0, 60),  # cancelled at this pass
-    ),
-    min_size=1,
-    max_size=9,
-)
 
 
 @given(

@@ -15,8 +15,8 @@ from golem_core.graph.program import PAGE, PageGroup
 from golem_core.memory import Hold, Memory, token_keys
 from golem_core.sampling import Sampling
 
+from .engines import EVENTS, Letters, ask, nothing_leaked
 from .fake_program import POISON, CarryingProgram, carrying_logits, expected
-from .test_engine import EVENTS, Letters, ask, nothing_leaked
 
 CONTEXT = 256
 

@@ -12,7 +12,7 @@ import pytest
 from golem_core.media.audio import read
 from golem_core.testing.speaker import FRAME, RATE, install_tones, write_tones
 
-from .test_page import DESK, TELEPHONE, Opened, browser, told, until  # noqa: F401
+from .browsing import DESK, TELEPHONE, Opened, told, until
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -32,7 +32,7 @@ def server(folder, tiny_model, serve_in_thread):
 
 
 @pytest.fixture(params=["desk", "telephone"])
-def opened(browser, server, request):  # noqa: F811
+def opened(browser, server, request):
     size = DESK if request.param == "desk" else TELEPHONE
     made = Opened(browser, server.url, size)
     made.kind = request.param
@@ -123,7 +123,7 @@ def test_it_is_stopped(opened, server) -> None:
         held.speaking.delay = 0.0
 
 
-def test_what_is_wrong_is_said(browser, server) -> None:  # noqa: F811
+def test_what_is_wrong_is_said(browser, server) -> None:
     made = Opened(browser, server.url, DESK)
     page = made.page
     page.click("#open-speech")
@@ -146,7 +146,7 @@ def test_an_answer_is_listened_to(opened) -> None:
     assert page.locator("#speech").is_visible()
 
 
-def test_where_nobody_speaks_there_is_no_panel(browser, tiny_model, serve_in_thread) -> None:  # noqa: F811
+def test_where_nobody_speaks_there_is_no_panel(browser, tiny_model, serve_in_thread) -> None:
     with serve_in_thread(f"tiny={tiny_model}") as server:
         made = Opened(browser, server.url, DESK)
         assert not made.page.locator("#open-speech").is_visible()
@@ -154,7 +154,7 @@ def test_where_nobody_speaks_there_is_no_panel(browser, tiny_model, serve_in_thr
         assert made.wrong == []
 
 
-def test_where_nobody_writes_it_is_said(browser, folder, serve_in_thread) -> None:  # noqa: F811
+def test_where_nobody_writes_it_is_said(browser, folder, serve_in_thread) -> None:
     with serve_in_thread(folder) as server:
         context = browser.new_context(viewport=DESK)
         page = context.new_page()
