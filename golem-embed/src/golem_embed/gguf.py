@@ -25,9 +25,15 @@ FAMILIES = {
 def read(weights: Weights, architecture: str) -> tuple[Config, Recipe]:
     """The geometry and how tokens become a vector. Raises BadWeights and Unsupported by key."""
     keys = Keys(weights, architecture)
-    keys.absent("rope.scaling.type", "rope.scaling.factor", "expert_count", "moe_every_n_layers")
+    keys.one_of("rope.scaling.type", ("none",), "none")
+    keys.absent("rope.scaling.factor", "expert_count", "moe_every_n_layers")
     keys.absent("attn_logit_softcapping", "final_logit_softcapping")
     pooling = keys.one_of("pooling_type", (*POOLINGS, RANK), _usual(weights, architecture))
+    if pooling == RANK and "cls.weight" not in weights.tensors:
+        raise Unsupported(
+            "cls.weight is missing, the dense layer of its classification head: without it the "
+            f"scores would not be the model's ({weights.path})"
+        )
     config = _config(keys, FAMILIES[architecture], pooling == RANK)
     if pooling == RANK:
         return config, Recipe("")
@@ -36,12 +42,10 @@ def read(weights: Weights, architecture: str) -> tuple[Config, Recipe]:
 
 
 def _usual(weights: Weights, architecture: str) -> int | None:
-    return (
-        1
-        if architecture == "gemma-embedding"
-        and not weights.metadata.get(f"{architecture}.pooling_type")
-        else None
-    )
+    """The pooling of a file that says none: the converter leaves it out where there is a head."""
+    if "cls.output.weight" in weights.tensors:
+        return RANK
+    return 1 if architecture == "gemma-embedding" else None
 
 
 def _config(keys: Keys, family: str, ranks: bool) -> Config:
@@ -75,8 +79,10 @@ def _config(keys: Keys, family: str, ranks: bool) -> Config:
         if keys.has("attention.sliding_window_pattern"):
             period = keys.whole("attention.sliding_window_pattern")
         anchor = 0 if family == "modern" else period - 1
+    head_pools = "cls"
     if family == "modern":
         keys.one_of("hidden_activation", ("gelu", "geglu"), "gelu")
+        head_pools = POOLINGS[keys.one_of("classifier.pooling_type", (1, 2), 1)]
     if family == "nomic" and "blk.0.ffn_gate.weight" not in tensors:
         raise Unsupported(f"blk.0.ffn_gate.weight is missing: no gated layer ({keys.weights.path})")
     cuts: dict[str, tuple[tuple[str, int], ...]] = {}
@@ -105,7 +111,7 @@ def _config(keys: Keys, family: str, ranks: bool) -> Config:
         period=period,
         anchor=anchor,
         scores=scores,
-        head_pools="mean" if family == "modern" else "cls",
+        head_pools=head_pools,
         cuts=cuts,
     )
 

@@ -75,14 +75,22 @@ class Own:
         from golem_core.text import Tokenizer as Text
 
         self.inner = Text.from_weights(weights)
+        self._between: tuple[int, ...] = ()
+        if weights.metadata.get("tokenizer.ggml.add_sep_token") is True:
+            self._between = (_id(weights, "separator", _id(weights, "seperator", 0)),)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Ids.encode`."""
-        return [self.inner.encode(text, bos=True, eos=True) for text in texts]
+        """See `Ids.encode`. Control tokens in a text are found, as Hugging Face's tokenizers do."""
+        return [self.inner.encode(text, special=True, bos=True, eos=True) for text in texts]
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """Refused: such a file does not say how a pair is written."""
-        raise Unsupported("this file's tokenizer does not say how a pair of texts is written")
+        """See `Ids.pairs`. What begins and ends a text stands around the first, and ends the second."""
+        made = []
+        for query, document in pairs:
+            first = self.inner.encode(query, special=True, bos=True, eos=True) + [*self._between]
+            second = self.inner.encode(document, special=True, eos=True)
+            made.append((first + second, [0] * len(first) + [1] * len(second)))
+        return made
 
 
 def _check(texts: Sequence[str]) -> None:

@@ -46,6 +46,7 @@ _LLAMA3 = PreTokenizer(
 PRETOKENIZERS = {
     "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
     "gpt-2": PreTokenizer((_GPT2,)),
+    "modern-bert": PreTokenizer((_GPT2,), composes=True),
     "llama-bpe": _LLAMA3,
     "llama-v3": _LLAMA3,
     "llama3": _LLAMA3,
