@@ -11,7 +11,7 @@ cdef struct Operand:
     Py_ssize_t offset
     Py_ssize_t stride
 
-# What a row operation does; tape.pyx has one line for each.
+# What a row operation does; rows.pxi has one line for each.
 cdef enum:
     ANGLES, EMBED, NORM, ROPE, STORE, ADD, MUL, SCALE, GLU, SOFTCAP, PICK, QUANTISE
     ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM, POOL, ROUND
