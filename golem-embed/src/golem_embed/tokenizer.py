@@ -84,10 +84,10 @@ class Own:
         return [self.inner.encode(text, special=True, bos=True, eos=True) for text in texts]
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """See `Ids.pairs`. What begins and ends a text stands around the first, and ends the second."""
+        """See `Ids.pairs`. The first begins and ends as a text does, the second only ends so."""
         made = []
         for query, document in pairs:
-            first = self.inner.encode(query, special=True, bos=True, eos=True) + [*self._between]
+            first = [*self.inner.encode(query, special=True, bos=True, eos=True), *self._between]
             second = self.inner.encode(document, special=True, eos=True)
             made.append((first + second, [0] * len(first) + [1] * len(second)))
         return made
