@@ -155,3 +155,31 @@ def test_requests_at_the_same_time_get_their_own_vectors(served: Any, wanted: np
         thread.join()
     for i in range(24):
         assert np.array_equal(np.array(found[i], np.float32), wanted[i % 3])
+
+
+def counted(url: str) -> dict[str, float]:
+    """The samples of ``/metrics``."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, _, value in pairs}
+
+
+def test_what_is_counted(served: Any) -> None:
+    bert = '{model_name="bert"}'
+    ended = 'golem:request_success_total{finished_reason="stop",model_name="bert"}'
+    post(f"{served.url}/v1/embeddings", {"model": "bert", "input": "fox"})  # has it loaded
+    before = counted(served.url)
+    answer = post(f"{served.url}/v1/embeddings", {"model": "bert", "input": TEXTS})[1]
+    post(f"{served.url}/v1/embeddings", {"model": "bert", "input": [99999]})  # counts as refused
+    after = counted(served.url)
+    assert after[f"golem:embedded_texts_total{bert}"] - before[
+        f"golem:embedded_texts_total{bert}"
+    ] == len(TEXTS)
+    tokens = f"golem:embedded_tokens_total{bert}"
+    assert after[tokens] - before[tokens] == answer["usage"]["total_tokens"]
+    assert after[ended] - before[ended] == 1
+    times = f"golem:e2e_request_latency_seconds_count{bert}"
+    assert after[times] - before[times] == 1
+    assert after[f"golem:num_requests_running{bert}"] == 0
+    assert after["golem:models_loaded"] >= 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from golem_core import Embedding, LanguageModel, Speaking, Voice
+from golem_core.embedding import Embedded, Ranked
 from golem_server.metrics import Metrics, SpeechWatch, Watch
 from golem_server.settings import ServeSettings
 
@@ -20,6 +21,7 @@ __all__ = ["Held", "Offer", "Served", "ServedEmbedder", "ServedSpeaker"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", Embedded, Ranked)
 
 KEPT_VOICES = 16  # of a model, the least recently used leave first
 
@@ -195,6 +197,7 @@ class ServedEmbedder(Held):
         # Whoever waits for a pass keeps a thread; those who wait together share the next pass.
         self._askers = ThreadPoolExecutor(max(2, settings.max_sequences), "golem-embed")
         self._running = 0
+        metrics.add_embedder(self.id, lambda: self._running)
 
     @property
     def running(self) -> int:
@@ -206,16 +209,19 @@ class ServedEmbedder(Held):
         """Tokens that a text may have."""
         return self.embedding.length
 
-    async def asked(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs what waits for passes."""
-        loop = asyncio.get_running_loop()
+    async def asked(self, function: Callable[P, E], *args: P.args, **kwargs: P.kwargs) -> E:
+        """Runs what waits for passes, and counts what came of it."""
+        loop, begun = asyncio.get_running_loop(), time.perf_counter()
         self._running += 1
         try:
-            return await loop.run_in_executor(self._askers, lambda: function(*args, **kwargs))
+            made = await loop.run_in_executor(self._askers, lambda: function(*args, **kwargs))
         finally:
             self._running -= 1
+        self._metrics.ended_embedding(self.id, made.tokens, time.perf_counter() - begun)
+        return made
 
     def close(self) -> None:
         """Gives the memory back, when what is being asked is answered."""
+        self._metrics.remove_embedder(self.id)
         self._askers.shutdown(wait=True)
         self.embedding.close()

@@ -7,7 +7,7 @@ are what passes on the event loop, so they are what a client sees but for the ne
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -113,7 +113,10 @@ class SpeechWatch:
         self._metrics.spoken.labels(self._name).inc(seconds)
 
     def end(self, reason: str) -> None:
-        """It was spoken to its end (``stop``), or its client has left (``cancelled``)."""
+        """It was spoken to its end (``stop``), or its client has left (``cancelled``).
+
+        Or it was hung up on, since it took nothing any more (``stalled``).
+        """
         if not self._ended:
             self._ended = True
             self._metrics.ended_speech(self._name, reason)
@@ -149,8 +152,16 @@ class Metrics(Collector):
             "golem:speech_seconds", "Seconds of sound that were made.", [MODEL],
             registry=self.registry,
         )  # fmt: skip
+        self.embedded = {
+            what: Counter(
+                f"golem:embedded_{what}", f"{what.capitalize()} that became vectors or scores.",
+                [MODEL], registry=self.registry,
+            )
+            for what in ("texts", "tokens")
+        }  # fmt: skip
         self._speaking: dict[str, int] = {}  # texts that are being spoken
         self._speakers: set[str] = set()
+        self._embedders: dict[str, Callable[[], int]] = {}  # and how many requests each answers
         self._engines: dict[str, Engine] = {}
         self._kept: dict[str, dict[str, float]] = {}  # of models that were unloaded
         self._times: dict[str, _Times] = {}
@@ -185,6 +196,21 @@ class Metrics(Collector):
         """Counts one text that a model speaks."""
         self._speaking[name] = self.speaking(name) + 1
         return SpeechWatch(self, name)
+
+    def add_embedder(self, name: str, running: Callable[[], int]) -> None:
+        """Counts a model that embeds and was loaded; `running` says what it is answering."""
+        self._embedders[name] = running
+
+    def remove_embedder(self, name: str) -> None:
+        """Counts it as loaded no longer; what was counted of it stays."""
+        self._embedders.pop(name, None)
+
+    def ended_embedding(self, name: str, tokens: Sequence[int], seconds: float) -> None:
+        """Counts a request whose texts have become vectors or scores: the tokens of each."""
+        self.embedded["texts"].labels(name).inc(len(tokens))
+        self.embedded["tokens"].labels(name).inc(sum(tokens))
+        self._histograms["e2e_request_latency_seconds"].labels(name).observe(seconds)
+        self._ended.labels(name, "stop").inc()
 
     def ended_speech(self, name: str, reason: str) -> None:
         """Counts the end of one."""
@@ -244,9 +270,11 @@ class Metrics(Collector):
                     pages.add_metric([name, window, state], count)
         for name, count in sorted(self._speaking.items()):
             running.add_metric([name], count)
+        for name, asked in sorted(self._embedders.items()):
+            running.add_metric([name], asked())
         yield from (running, waiting, usage, pages)
         loaded = GaugeMetricFamily("golem:models_loaded", "Models in memory.")
-        loaded.add_metric([], len(self._engines) + len(self._speakers))
+        loaded.add_metric([], len(self._engines) + len(self._speakers) + len(self._embedders))
         yield loaded
 
 
