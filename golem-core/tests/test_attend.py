@@ -12,6 +12,11 @@ from golem_core.cpu.probe_floats import SCRATCH, Floats
 from .float_layers import GENERIC, every_layer, floats, same
 
 
+def flat(x: Any) -> Any:
+    """[positions, heads * dim]"""
+    return np.ascontiguousarray(x.reshape(len(x), -1))
+
+
 class Pages:
     """Keys and values of positions 0..n in pages of either type, each page where `table` says."""
 
@@ -22,8 +27,9 @@ class Pages:
         stale = np.nan if kind is np.float32 else 0x7E00  # what an unwritten slot holds
         self.keys = np.full((count * spread, heads, dim, 32), stale, kind)
         self.values = np.full((count * spread, heads, 32, -(-dim // 16) * 16), stale, kind)
-        for p in range(n):
-            layer.store(self.keys, self.values, self.table, p, key[p], value[p])
+        for p in range(0, n, 32):
+            rows = slice(p, min(p + 32, n))
+            layer.store(self.keys, self.values, self.table, p, flat(key[rows]), flat(value[rows]))
 
     def attend(self, layer: Floats, q: Any, positions: Any, **options: Any) -> Any:
         """Attention of rows q [rows, heads * dim], over the key head `head`."""
@@ -198,15 +204,19 @@ def test_floats_round_to_half_as_numpy_does(layer: Floats) -> None:
 @every_layer
 @KINDS
 @pytest.mark.parametrize("dim", [8, 20, 64])
-def test_store_writes_one_slot(layer: Floats, kind: Any, dim: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 16, 27])
+def test_store_writes_its_slots(layer: Floats, kind: Any, dim: int, count: int) -> None:
     padded = -(-dim // 16) * 16
     keys = np.full((3, 2, dim, 32), 9, kind)
     values = np.full((3, 2, 32, padded), 9, kind)
-    key, value = floats(2, dim, seed=1), floats(2, dim, seed=2)
+    key, value = floats(count, 2 * dim + 3, seed=1), floats(count, 2 * dim, seed=2)
     layer.store(keys, values, np.array([1, 2], np.int32), 37, key, value)
     as_kind = (lambda x: x.astype(np.float16).view(np.uint16)) if kind is np.uint16 else np.asarray
-    assert np.array_equal(keys[2, :, :, 5], as_kind(key))
-    assert np.array_equal(values[2, :, 5, :dim], as_kind(value))
-    keys[2, :, :, 5], values[2, :, 5] = 9, 9
+    slots = slice(5, 5 + count)
+    wanted = key[:, : 2 * dim].reshape(count, 2, dim).transpose(1, 2, 0)
+    assert np.array_equal(keys[2, :, :, slots], as_kind(wanted))
+    wanted = value.reshape(count, 2, dim).transpose(1, 0, 2)
+    assert np.array_equal(values[2, :, slots, :dim], as_kind(wanted))
+    keys[2, :, :, slots], values[2, :, slots] = 9, 9
     assert np.all(keys == 9)
     assert np.all(values == 9)

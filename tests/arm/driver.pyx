@@ -253,7 +253,7 @@ cdef void run_quantise(const Kernels* k) noexcept nogil:
 
 cdef void keep(const Kernels* k, const View* half, const View* wide) noexcept nogil:
     """Stores positions, into pages that hold NaN wherever nothing was stored."""
-    cdef Py_ssize_t p, dim = half.dim
+    cdef Py_ssize_t p, some, dim = half.dim
     memset(half_keys, 0xff, sizeof(half_keys))
     memset(half_values, 0xff, sizeof(half_values))
     memset(float_keys, 0xff, sizeof(float_keys))
@@ -262,8 +262,13 @@ cdef void keep(const Kernels* k, const View* half, const View* wide) noexcept no
         draw(a, 2 * dim, 1 + p % 5)
         draw(b, 2 * dim, 1)
         b[3] = ldexpf(b[3], p - 60)  # from what no half holds, over those without a leading one
-        k.store_half(half, p, a, b)
-        k.store_float(wide, p, a, b)
+        k.store_half(half, p, 1, a, 0, b, 0)
+        k.store_float(wide, p, 1, a, 0, b, 0)
+    draw(a, 8 * dim, 1)
+    for p in range(2, PAGED - 2, 5):
+        some = 3 if p % 32 < 30 else 1
+        k.store_half(half, p, some, a, dim, a + dim, 2 * dim)
+        k.store_float(wide, p, some, a, dim, a + dim, 2 * dim)
     say(b"store_half", b"", dim, 0, half_keys, sizeof(half_keys))
     say(b"store_half", b"", dim, 1, half_values, sizeof(half_values))
     say(b"store_float", b"", dim, 0, float_keys, sizeof(float_keys))

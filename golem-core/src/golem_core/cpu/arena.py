@@ -139,8 +139,10 @@ class Arena:
             if self._first[root] != index or isinstance(stage, AttendStage):
                 self._inside.add(root)
         if isinstance(stage, RowStage):
-            picked = [op.inputs[0] for op in stage.ops if op.kind in ("pick", "pool")]
-            self._inside.update(self._root(tensor) for tensor in picked)
+            # Of these, rows are read beside the one that a worker is at.
+            others = [op.inputs[0] for op in stage.ops if op.kind in ("pick", "pool")]
+            others += [tensor for op in stage.ops if op.kind == "store" for tensor in op.inputs]
+            self._inside.update(self._root(tensor) for tensor in others)
 
     def _value(self, root: Tensor) -> Block:
         few = root.rows == PICKED or root.part == DRAFTING

@@ -91,11 +91,11 @@ cdef void walk_windows(Code* code, Stage* stage, atomic_int* counter, char* scra
     """Takes (span, block of its windows, chunk of panels)."""
     cdef Job* job = stage.jobs
     cdef Py_ssize_t panels = panels_of(&job.weight), columns = rows_of(code, stage)
-    cdef Py_ssize_t chunk = TILE_PANELS, chunks, blocks, rows, unit, first, lead
+    cdef Py_ssize_t block = max(<Py_ssize_t>1, min(columns, <Py_ssize_t>TILE_COLUMNS))
+    cdef Py_ssize_t chunk, chunks, blocks, rows, unit, first, lead
     cdef int number
     cdef Run* span
-    if columns <= NARROW:
-        chunk = min(<Py_ssize_t>NARROW_PANELS, max(<Py_ssize_t>2, panels // (workers * 8) & ~1))
+    chunk = panels_at_once(block, panels * ((columns + block - 1) // block), workers)
     chunks = (panels + chunk - 1) // chunk
     while True:
         unit = take(counter)

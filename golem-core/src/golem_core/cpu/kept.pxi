@@ -11,8 +11,13 @@ cdef void put_kept(Kept* kept, const int* table, Py_ssize_t first, Py_ssize_t co
     view.heads = kept.heads
     view.dim = kept.dim
     view.padded = kept.padded
-    for i in range(count):
-        kept.store(&view, first + i, keys + i * size, values + i * size)
+    while count > 0:
+        i = min(count, PAGE - first % PAGE)
+        kept.store(&view, first, i, keys, size, values, size)
+        first += i
+        count -= i
+        keys += i * size
+        values += i * size
 
 
 cdef inline float kept_value(Kept* kept, const char* page, Py_ssize_t i) noexcept nogil:

@@ -117,12 +117,8 @@ cdef void walk_experts(Code* code, Stage* stage, atomic_int* counter, char* scra
     cdef Job job
     for j in range(stage.count):
         total += panels_of(&stage.jobs[j].weight) * mixture.count
-    if mixture.most <= NARROW:
-        block = NARROW
-        chunk = min(<Py_ssize_t>NARROW_PANELS, max(<Py_ssize_t>2, total // (workers * 8) & ~1))
-    else:
-        block = columns_at_once(stage.cols)
-        chunk = TILE_PANELS
+    block = min(<Py_ssize_t>max(mixture.most, 1), columns_at_once(stage.cols))
+    chunk = panels_at_once(block, total, workers)
     while True:
         unit = take(counter)
         for j in range(stage.count):

@@ -5,6 +5,14 @@ cdef inline Py_ssize_t panels_of(const Packed* weight) noexcept nogil:
     return (weight.rows + 15) // 16
 
 
+cdef inline Py_ssize_t panels_at_once(Py_ssize_t columns, Py_ssize_t panels,
+                                      int workers) noexcept nogil:
+    """Panels of a tile of so many columns: fewer where a worker would not find eight tiles."""
+    cdef Py_ssize_t least = 2 if columns <= NARROW else 4
+    return max(least, min(min(<Py_ssize_t>TILE_PANELS, TILE_SUMS // columns),
+                          panels // (workers * 8)) & ~1)
+
+
 cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scratch,
                        int workers) noexcept nogil:
     """Takes (job, block of columns, chunk of panels); a block's chunks follow each other."""
@@ -15,13 +23,9 @@ cdef void walk_product(Code* code, Stage* stage, atomic_int* counter, char* scra
         return
     for j in range(stage.count):
         total += panels_of(&stage.jobs[j].weight)
-    if columns <= NARROW:
-        block = columns
-        chunk = min(<Py_ssize_t>NARROW_PANELS, max(<Py_ssize_t>2, total // (workers * 8) & ~1))
-    else:
-        block = columns_at_once(stage.cols)
-        chunk = TILE_PANELS
+    block = min(columns, columns_at_once(stage.cols))
     blocks = (columns + block - 1) // block
+    chunk = panels_at_once(block, total * blocks, workers)
     while True:
         unit = take(counter)
         for j in range(stage.count):

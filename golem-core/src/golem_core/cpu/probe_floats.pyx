@@ -93,11 +93,11 @@ cdef class Floats:
               const float[:, ::1] key, const float[:, ::1] value):
         """keys [pages, heads, dim, 32], values [pages, heads, 32, padded], both uint16 or float32.
 
-        key and value are the position's [heads, dim] float32.
+        key and value are [positions, stride] float32, of which [heads, dim] are read.
         """
         cdef View view = look(keys, values, table)
         cdef Store f = self.k.store_half if keys.dtype.itemsize == 2 else self.k.store_float
-        f(&view, position, &key[0, 0], &value[0, 0])
+        f(&view, position, key.shape[0], &key[0, 0], key.shape[1], &value[0, 0], value.shape[1])
 
     def attend(self, keys, values, const int[::1] table, Py_ssize_t head, Py_ssize_t first,
                Py_ssize_t count, const float[:, ::1] q, const int[::1] positions, float scale,

@@ -30,12 +30,11 @@ cdef enum:
 
 cdef enum:
     NARROW = 8              # columns up to which a product is bound by reading its weights
-    TILE_PANELS = 4         # panels of 16 rows of a wide tile
-    NARROW_PANELS = 32      # most panels of a narrow one
+    TILE_PANELS = 32        # most panels of 16 rows of a tile,
+    TILE_SUMS = 1024        # and most times its columns
     CHANNELS = 256          # of a convolution that a worker takes at a time
     LED = 64                # rows of a lead that it does
-    MOST_ROWS = 32          # of a stage of rows that a worker takes at a time
-    SHARES = 64             # that many rows are cut into at least
+    MOST_ROWS = 32          # of a stage of rows that a worker takes at a time: a page's
     LED_BLOCKS = 128        # most blocks of 32 of a row of a lead that is quantised
     LED_SIZE = 32 * LED_BLOCKS
     TEXT_ROWS = 4 * WITHIN  # rows of a text that a worker attends with at a time
@@ -160,7 +159,7 @@ cdef inline void walk_stage(Code* code, int s, int worker, int workers,
         times += 2 * (s * workers + worker)
         times[0] = now()
     if stage.kind == ROWS:
-        walk_rows(code, stage, &code.counters[s], scratch)
+        walk_rows(code, stage, &code.counters[s], scratch, workers)
     elif stage.kind == PRODUCT:
         walk_product(code, stage, &code.counters[s], scratch, workers)
     elif stage.kind == ATTEND:

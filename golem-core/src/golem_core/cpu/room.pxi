@@ -88,7 +88,7 @@ cdef class _Room:
         product_scratch  floats that the products of dequantised tiles need
         scan_scratch     floats of the part of a state that a worker has in hand
         """
-        cdef Py_ssize_t tile = 16 * max(TILE_PANELS * TILE_COLUMNS, NARROW_PANELS * NARROW)
+        cdef Py_ssize_t tile = 16 * TILE_SUMS
         cdef size_t products, attends = 4 * ATTEND_SCRATCH
         self.arena_bytes = max(nbytes, <size_t>64)
         self.arena = <char*>reserve(self.arena_bytes)

@@ -1,18 +1,40 @@
 # Operations on single rows: included by tape.pyx.
 
 
-cdef void walk_rows(Code* code, Stage* stage, atomic_int* counter, char* scratch) noexcept nogil:
+cdef void walk_rows(Code* code, Stage* stage, atomic_int* counter, char* scratch,
+                    int workers) noexcept nogil:
+    """Takes rows that follow each other; what goes into pages goes there for all of them at once."""
     cdef Pass* p = &code.now
-    cdef int rows = rows_of(code, stage), block, row, op
-    # One row at a time where rows are few; where there are thousands, as of sound, they are short.
-    cdef int some = min(MOST_ROWS, max(1, rows // SHARES))
+    cdef int rows = rows_of(code, stage), row, op, first, end
+    cdef int some = max(1, min(<int>MOST_ROWS, rows // (4 * workers)))
     while True:
-        block = take(counter) * some
-        if block >= rows:
+        first = some * take(counter)
+        if first >= rows:
             return
-        for row in range(block, min(rows, block + some)):
+        end = min(first + some, rows)
+        for row in range(first, end):
             for op in range(stage.count):
                 row_op(p, &stage.ops[op], row, p.outputs[row] if stage.picked else row, scratch)
+        for op in range(stage.count):
+            if stage.ops[op].kind == STORE:
+                store_rows(p, &stage.ops[op], first, end)
+
+
+cdef void store_rows(Pass* p, RowOp* op, int first, int end) noexcept nogil:
+    """Keys and values of some rows into their pages: those of one page together."""
+    cdef View view
+    cdef int count
+    while first < end:
+        count = 1
+        while (first + count < end and p.sequence[first + count] == p.sequence[first]
+               and p.positions[first + count] == p.positions[first] + count
+               and p.positions[first + count] % PAGE != 0):
+            count += 1
+        see(op.cache, p, p.sequence[first], &view)
+        op.cache.store(&view, p.positions[first], count,
+                       <const float*>at(&op.a, first, NULL), op.a.stride // 4,
+                       <const float*>at(&op.b, first, NULL), op.b.stride // 4)
+        first += count
 
 
 cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcept nogil:
@@ -22,7 +44,6 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
     cdef float* b = <float*>at(&op.b, row, scratch)
     cdef float* out = <float*>at(&op.out, row, scratch)
     cdef Py_ssize_t i, blocks
-    cdef View view
     cdef double angle
     cdef float value
     if op.kind == NORM:
@@ -44,9 +65,6 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
                    <int*>op.codes.halves + row * 2 * blocks)
     elif op.kind == ROUND:
         op.round(a, op.size, out)
-    elif op.kind == STORE:
-        see(op.cache, p, p.sequence[row], &view)
-        op.cache.store(&view, p.positions[row], a, b)
     elif op.kind == ADD:
         k.add(a, b, op.size, out)
     elif op.kind == GLU:

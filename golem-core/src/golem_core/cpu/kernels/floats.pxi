@@ -43,8 +43,8 @@ cdef void fill_floats(Kernels* k) noexcept:
     k.softcap = softcap_floats
     k.rope_half = rope_half
     k.rope_pairs = rope_pairs
-    k.store_half = store_position_half
-    k.store_float = store_position_float
+    k.store_half = store_positions_half
+    k.store_float = store_positions_float
     k.attend_half = attend_half
     k.attend_float = attend_float
     k.axpy = axpy_floats

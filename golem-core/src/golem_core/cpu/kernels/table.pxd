@@ -90,9 +90,11 @@ ctypedef void (*Scalar)(const float* a, float c, Py_ssize_t n, float* out) noexc
 ctypedef void (*Rope)(const float* x, const float* cos, const float* sin, Py_ssize_t half,
                       Py_ssize_t dim, float* out) noexcept nogil
 
-# Writes one position's keys and values [heads, dim] float32 into its page, rounded to the page's type.
-ctypedef void (*Store)(const View* view, Py_ssize_t position, const float* key,
-                       const float* value) noexcept nogil
+# Writes keys and values of `count` successive positions, from `position`, into the page that they
+# all lie in, rounded to its type. Each is [count, stride] float32, of which [heads, dim] are read.
+ctypedef void (*Store)(const View* view, Py_ssize_t position, Py_ssize_t count, const float* key,
+                       Py_ssize_t key_stride, const float* value,
+                       Py_ssize_t value_stride) noexcept nogil
 
 # Attention of `rows` successive columns of one sequence, for query heads first..first+count
 # that all read key head `head`. q and out are [rows, stride] float32, head h at h * dim.
