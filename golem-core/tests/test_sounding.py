@@ -165,7 +165,8 @@ def test_windows_of_codes_are_rows_of_codes(tmp_path: Path, workers: int) -> Non
         keeps[m - 1], keeps[-1] = 0, 1
         states = np.array([0, 1], np.int32) if start else np.full(2, -1, np.int32)
         result = program.run(
-            Batch(ids=np.zeros(2 * m, np.int32), positions=np.array([*range(start, end)] * 2, np.int32),
+            Batch(ids=np.zeros(2 * m, np.int32),
+                  positions=np.array([*range(start, end)] * 2, np.int32),
                   sequence=np.repeat(np.arange(2), m).astype(np.int32), pages=(),
                   outputs=np.arange(2 * m, dtype=np.int32), states=states, keeps=keeps,
                   inputs={"steps": steps[:, start:end].reshape(2 * m, -1)})
