@@ -69,6 +69,8 @@ class Stream:
         self._on_event = on_event
         self._events: SimpleQueue[Token | Result] = SimpleQueue()
         self._result: Result | None = None
+        self._waiting = False  # for the result alone
+        self._passed = 0  # tokens that came meanwhile
 
     def __iter__(self) -> Iterator[Token]:
         return self
@@ -101,10 +103,16 @@ class Stream:
         Raises what made the request fail, and `TimeoutError` when no event came for `timeout`
         seconds.
         """
+        # Nobody is to be woken for a token that nobody wants: the worker threads need the cores.
+        self._waiting = True
         while self._result is None:
+            passed = self._passed
             try:
                 event = self._events.get(timeout=timeout)
             except Empty:
+                if self._passed != passed:
+                    continue
+                self._waiting = False
                 raise TimeoutError(f"no token for {timeout} seconds") from None
             if isinstance(event, Result):
                 self._result = event
@@ -115,6 +123,9 @@ class Stream:
     def put(self, event: Token | Result) -> None:
         """The engine's side: hands `event` over. Raises what `on_event` raises."""
         if self._on_event is None:
+            if self._waiting and isinstance(event, Token):
+                self._passed += 1
+                return
             self._events.put(event)
             return
         if isinstance(event, Result):
