@@ -10,6 +10,9 @@ import pytest
 
 from golem_core.api import open_generator
 from golem_core.engine import Request, Stats, start_engine
+from golem_core.engine.depth import Depths
+from golem_core.engine.draft import Block
+from golem_core.engine.reach import Reach
 from golem_core.model import Generator
 from golem_core.sampling import Sampling
 from golem_core.weights import Weights, open_weights
@@ -93,7 +96,16 @@ def trained() -> Path:
     return Path(folder) / "qwen35" / "qwen35-q8_0.gguf"
 
 
-def test_a_trained_model_says_the_same_and_is_guessed_well(trained: Path) -> None:
+@pytest.mark.parametrize(
+    ("most", "whole", "right"), [(1, True, 0.93), (3, True, 0.72), (3, False, 0.6)]
+)
+def test_a_trained_model_says_the_same_and_is_guessed_well(
+    trained: Path, most: int, whole: bool, right: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Block, "MOST", most)
+    monkeypatch.setattr(Depths, "FIRST", 1)
+    if whole:
+        monkeypatch.setattr(Reach, "EVERY", 2**31)  # tokens, before less is considered
     with open_weights(trained) as weights:
         model = open_generator(weights)
         tokenizer, template = model.tokenizer(weights), model.template(weights)
@@ -111,6 +123,6 @@ def test_a_trained_model_says_the_same_and_is_guessed_well(trained: Path) -> Non
                 assert drafted == plain, f"{name}, seed {seed}"
                 report(name, seed, stats)
                 if seed is None and name == "chats":
-                    # llama.cpp accepts 0.941 of the same chats with the same file.
+                    # llama.cpp accepts 0.941 of the same chats with the same file, 0.738 of three.
                     assert stats.acceptance is not None
-                    assert stats.acceptance >= 0.93
+                    assert stats.acceptance >= right

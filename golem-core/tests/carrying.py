@@ -119,7 +119,9 @@ def record_recurrent(weights: Weights) -> Graph:
         h, q = _ahead(g, g.embed(table, name="again"), g.recall(state, name="before"), cache)
         seen = g.attend(q, None, None, cache, HEAD**-0.5, name="attend")
         out = g.weight("next.out.weight", (WIDTH, HEAD))
-        g.draft = g.linear(g.add(h, g.linear(seen, out)), table, name="logits")
+        y = g.add(h, g.linear(seen, out))
+        g.pass_on(y, state)
+        g.draft = g.linear(y, table, name="logits")
     return g
 
 

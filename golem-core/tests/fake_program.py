@@ -156,6 +156,7 @@ class CarryingProgram(HashProgram):
 
     slots   of state
     hits    how many of eight drafts are what will be greedily drawn; None: it cannot draft
+    chains  whether it can draft from its own draft
     """
 
     def __init__(
@@ -166,11 +167,14 @@ class CarryingProgram(HashProgram):
         outputs: int = 16,
         slots: int = 32,
         hits: int | None = None,
+        chains: bool = True,
     ) -> None:
         super().__init__(windows, pages, width, outputs)
         self.states = StateGroup(slots, 8)
         self.drafts = hits is not None
+        self.chains = self.drafts and chains
         self.hits = hits
+        self._passed: dict[int, tuple[int, int]] = {}  # by row: as `_slots`
         self.drafted = 0
         self._slots = [(-1, 0)] * slots  # positions that it is after, and the state
         self._after: list[int] = []
@@ -199,14 +203,21 @@ class CarryingProgram(HashProgram):
             self._slots[slot] = value
         return logits
 
-    def draft(self, batch: Batch) -> np.ndarray:
+    def draft(self, batch: Batch, again: bool = False) -> np.ndarray:
         assert self.drafts
+        assert self.chains or not again
         assert len(set(batch.sequence.tolist())) == len(batch.ids) <= self.outputs
         self.drafted += 1
-        self._after = [
-            carried([token], self._read(batch, int(row), int(position)))
-            for token, row, position in zip(batch.ids, batch.sequence, batch.positions, strict=True)
-        ]
+        befores = dict(self._passed) if again else None
+        self._after = []
+        for token, row, position in zip(batch.ids, batch.sequence, batch.positions, strict=True):
+            if befores is None:
+                before = self._read(batch, int(row), int(position))
+            else:
+                after, before = befores[int(row)]
+                assert after == position
+            self._after.append(carried([token], before))
+            self._passed[int(row)] = position + 1, self._after[-1]
         for table in batch.pages:
             assert (table[batch.sequence, batch.positions // PAGE] >= 0).all()
         self._keep(batch)

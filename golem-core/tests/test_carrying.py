@@ -104,7 +104,7 @@ def test_every_operation_is_its_reference(kind: str, format: str, tmp_path: Path
             inputs[0] = prepared(inputs[0], stored)
         if op.kind == "store":
             continue
-        setting = Pages([], [], one, True)
+        setting = Pages([], [], one, True, {})
         floats = [w.floats() for w in op.weights]
         expected = OPS[op.kind].reference(setting, inputs, floats, op.attributes)
         assert expected is not None
@@ -201,6 +201,39 @@ def test_a_drafting_pass_changes_nothing_that_reading_sees(recurrent: Weights) -
     program.run(grouped(program, (ids[:30], 0, -1, {29: 3})))
     two = grouped(program, ([ids[30]], 30, 3, {}), ([5], 0, -1, {}))
     assert np.array_equal(program.draft(two)[0], drafted[29][0])
+
+
+def test_a_guess_goes_on_from_a_guess(recurrent: Weights) -> None:
+    """Without Python between the guesses what it is with it, of a part of the vocabulary too."""
+    ids = tokens(3, 13)
+    program = compiled(record_recurrent(recurrent), outputs=16)
+    assert program.chains
+    program.run(grouped(program, (ids[:12], 0, -1, {11: 3})))
+    two = grouped(program, (ids[12:], 12, 3, {}), ([5], 0, -1, {}))
+    for reach in (VOCABULARY, 48, 7):
+        guesses = program.guess(two, 3, reach)
+        assert guesses.shape == (3, 2)
+        assert guesses.max() < reach
+        assert np.array_equal(guesses, Program.guess(program, two, 3, reach))
+        alone = program.guess(grouped(program, (ids[12:], 12, 3, {})), 3, reach)
+        assert np.array_equal(alone[:, 0], guesses[:, 0])
+    assert two.positions.tolist() == [12, 0]
+    for reach in (0, VOCABULARY + 1):
+        with pytest.raises(ValueError, match="rows"):
+            program.guess(two, 1, reach)
+
+
+def test_a_further_draft_is_the_reference(tmp_path: Path) -> None:
+    graph = record_recurrent(write_recurrent(tmp_path / "tiny.gguf", "F32"))
+    drafts = []
+    for device in ("cpu", "reference"):
+        program = compiled(graph, device=device, outputs=16)
+        program.run(grouped(program, (tokens(3, 12), 0, -1, {11: 3})))
+        program.draft(grouped(program, ([7], 12, 3, {}), ([5], 0, -1, {})))
+        rest = grouped(program, ([8], 13, 3, {}), ([6], 1, -1, {}))
+        drafts.append(program.draft(rest, True).copy())
+        assert not np.array_equal(program.draft(rest), drafts[-1])
+    assert np.abs(drafts[0] - drafts[1]).max() <= 1e-5 * np.abs(drafts[1]).max()
 
 
 def test_slots_are_checked(recurrent: Weights) -> None:

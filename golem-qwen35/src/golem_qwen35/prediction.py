@@ -6,7 +6,9 @@
 
 x is the trunk's behind its last norm, and zeros before the first position. The block attends to its
 own keys and values of all positions up to k. Those of the past depend on tokens and x alone, so
-`fill` keeps them while the trunk reads, and a guess costs one column of one block.
+`fill` keeps them while the trunk reads, and a guess costs one column of one block. A further guess
+has what the block itself made, behind its norm, in the place of x, and the keys and values that the
+guesses before it left; the trunk writes its own over them when it reads.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ class Prediction:
         with g.scope(self.name):
             h = self.joined(g, g.embed(self.table), g.recall(self.before, name="before"))
         h = g.rms_norm(self.block(g, h), self.head_norm, self.eps)
+        with g.scope(self.name):
+            g.pass_on(h, self.before)
         return g.linear(h, self.head, name="logits")
 
     def joined(self, g: Graph, embedded: Tensor, before: Tensor) -> Tensor:

@@ -125,9 +125,22 @@ class _Lowering:
         self.write(self.stages[self.reading :])
         self.tape.finish()
         states = StateGroup(self.slots, 4 * sum(sizes)) if sizes else None
-        return CpuProgram(
+        program = CpuProgram(
             self.tape, self.graph, self.page_groups(), states, self.arena, self.written
         )
+        program.token_share = self.token_share()
+        return program
+
+    def token_share(self) -> float:
+        """See `Program.token_share`: the drafting pass must end with nothing but its head."""
+        last = self.stages[-1]
+        if self.graph.draft is None or not isinstance(last, ProductStage):
+            return 0.0
+        head = last.products[0]
+        if len(last.products) > 1 or head.out is not self.graph.draft or head.gate is not None:
+            return 0.0
+        read = sum(len(weight.stored.data) for weight in self.matrices.all())
+        return len(head.weight.stored.data) / head.weight.shape[0] / read
 
     def lay_values(self) -> Arena:
         """Where the values lie."""

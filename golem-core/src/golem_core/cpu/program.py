@@ -39,6 +39,7 @@ class CpuProgram(Program):
         self._arena = arena
         self._logits = self._value(graph.result.name, self.outputs)
         self.drafts = graph.draft is not None
+        self.chains = any(op.kind == "pass_on" for op in graph.ops)
         self._inputs = {
             op.attributes["key"]: self._input(op.output)
             for op in graph.ops
@@ -52,12 +53,29 @@ class CpuProgram(Program):
         self._pass(batch, False)
         return self._logits[: len(batch.outputs)]
 
-    def draft(self, batch: Batch) -> np.ndarray:
+    def draft(self, batch: Batch, again: bool = False) -> np.ndarray:
         """See `Program.draft`."""
         if not self.drafts:
             return super().draft(batch)
-        self._pass(batch, True)
+        self._pass(batch, True, again)
         return self._drafted[: len(batch.ids)]
+
+    def guess(self, batch: Batch, count: int, reach: int) -> np.ndarray:
+        """See `Program.guess`: the head is not read beyond `reach`."""
+        if not self.token_share:
+            return super().guess(batch, count, reach)
+        guesses = np.empty((count, len(batch.ids)), np.int32)
+        self.tape.guess(
+            batch.ids,
+            batch.positions.copy(),
+            batch.sequence,
+            batch.pages,
+            batch.states,
+            self._drafted,
+            guesses,
+            reach,
+        )
+        return guesses
 
     def _input(self, tensor: Tensor) -> np.ndarray:
         """Where an input is written: [rows, size]."""
@@ -65,7 +83,7 @@ class CpuProgram(Program):
         found: np.ndarray = self.tape.view(self._arena.places[tensor][1], rows, tensor.size)
         return found
 
-    def _pass(self, batch: Batch, drafting: bool) -> None:
+    def _pass(self, batch: Batch, drafting: bool, again: bool = False) -> None:
         for key, room in self._inputs.items():
             given = batch.inputs[key]
             room[: len(given)] = given.reshape(len(given), room.shape[1])
@@ -79,6 +97,7 @@ class CpuProgram(Program):
             None if drafting else batch.keeps,
             drafting,
             batch.kinds,
+            again,
         )
 
     def _value(self, name: str, rows: int) -> np.ndarray:

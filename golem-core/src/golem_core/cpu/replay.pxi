@@ -60,6 +60,7 @@ cdef struct Pass:
     const int* states           # [sequences]; NULL where nothing is carried
     const int* keeps            # [n]; NULL: nothing is kept
     const int* kinds            # [n]; NULL: all 0
+    bint again                  # the drafting pass goes on from the one before
     int runs
     int spans
     int picked_runs

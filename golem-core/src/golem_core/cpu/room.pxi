@@ -15,6 +15,7 @@ cdef class _Room:
     cdef Carried** states
     cdef int state_count
     cdef int slots              # of each state
+    cdef bint passes_on         # from one drafting pass to the next
     cdef int most_pairs         # rows and experts of a mixture at most
     cdef int most_experts
     cdef char* arena
@@ -218,6 +219,7 @@ cdef class _Room:
         self.cache_count = 0
         for i in range(self.state_count):
             release(self.states[i].slots, self.states[i].nbytes)
+            PyMem_Free(self.states[i].passed)
             PyMem_Free(self.states[i])
         self.state_count = 0
         PyMem_Free(self.states)

@@ -85,7 +85,7 @@ def row_op(op: Op, arena: Arena) -> dict[str, Any]:
     elif op.kind == "combine":
         made["heads"], made["dim"] = shape
         made["vector"] = op.weights[0].floats() if op.weights else None
-    elif op.kind == "recall":
+    elif op.kind in ("recall", "pass_on"):
         made["state"] = attributes["state"].index
     return made
 

@@ -89,7 +89,12 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
     elif op.kind == COMBINE:
         combine(a, b, op.vector, op.heads, op.dim, out)
     elif op.kind == RECALL:
-        recall(op.state, p.states[p.sequence[row]], out)
+        if p.again:
+            memcpy(out, op.state.passed + p.sequence[row] * op.state.size, 4 * op.state.size)
+        else:
+            recall(op.state, p.states[p.sequence[row]], out)
+    elif op.kind == PASS_ON:
+        memcpy(op.state.passed + p.sequence[row] * op.state.size, a, 4 * op.state.size)
     elif op.kind == EMBED:
         i = op.start
         if op.by == 0:

@@ -14,7 +14,7 @@ cdef struct Operand:
 # What a row operation does; rows.pxi has one line for each.
 cdef enum:
     ANGLES, EMBED, NORM, ROPE, STORE, ADD, MUL, SCALE, GLU, SOFTCAP, PICK, QUANTISE
-    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, LAYER_NORM, POOL, ROUND
+    ACTIVATE, GATE, SLICE, CONCAT, DECAY, ROUTE, COMBINE, RECALL, PASS_ON, LAYER_NORM, POOL, ROUND
 
 cdef struct RowOp:
     int kind
@@ -47,6 +47,7 @@ cdef struct Carried:
     float* slots
     Py_ssize_t size             # floats from one slot to the next
     size_t nbytes               # of all slots
+    float* passed               # [most outputs, size]: from one drafting pass to the next
 
 # The pages of one layer, for all sequences.
 cdef struct Kept:

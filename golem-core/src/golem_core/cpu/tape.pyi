@@ -115,6 +115,18 @@ class Tape:
         keeps: np.ndarray | None,
         drafting: bool,
         kinds: np.ndarray | None = None,
+        again: bool = False,
+    ) -> None: ...
+    def guess(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        sequence: np.ndarray,
+        tables: Sequence[np.ndarray],
+        states: np.ndarray | None,
+        logits: np.ndarray,
+        guesses: np.ndarray,
+        reach: int,
     ) -> None: ...
     def time_stages(self) -> np.ndarray: ...
     def close(self) -> None: ...

@@ -44,13 +44,27 @@ include "room.pxi"
 include "writing.pxi"
 
 
+cdef int likeliest(const float* logits, Py_ssize_t count) noexcept nogil:
+    """The first of the largest."""
+    cdef Py_ssize_t i, best = 0
+    cdef float peak = logits[0]
+    for i in range(1, count):
+        if logits[i] > peak:
+            peak = logits[i]
+            best = i
+    return best
+
+
 cdef class Tape(_Writer):
     """A tape is written by the methods of `_Writer`, up to `finish`; `run` replays it."""
 
     def run(self, const int[::1] ids, const int[::1] positions, const int[::1] sequence,
             tables, const int[::1] outputs, const int[::1] states, const int[::1] keeps,
-            bint drafting, const int[::1] kinds=None):
-        """One pass; the shapes are those of `golem_core.graph.Batch`."""
+            bint drafting, const int[::1] kinds=None, bint again=False):
+        """One pass; the shapes are those of `golem_core.graph.Batch`.
+
+        again  a drafting pass goes on from the one before, of which every sequence had a column
+        """
         cdef int most = self.most_outputs if drafting else self.width
         cdef Pass* p = &self.code.now
         cdef const int[:, ::1] table
@@ -87,10 +101,47 @@ cdef class Tape(_Writer):
         p.states = p.keeps = NULL
         if self.state_count:
             self.check_states(states, keeps, drafting)
+        p.again = again
+        if drafting and self.passes_on and sequences > self.most_outputs:
+            raise ValueError(f"{sequences} sequences; this program drafts for {self.most_outputs}")
         self.code.first = self.code.drafting if drafting else 0
         self.code.end = self.code.stage_count if drafting else self.code.drafting
         with nogil:
             self.replay()
+
+    def guess(self, ids, int[::1] positions, sequence, tables, states,
+              const float[:, :] logits, int[:, ::1] guesses, Py_ssize_t reach):
+        """Drafting passes, each of what the one before found likeliest: a row of `guesses` each.
+
+        positions  those of the first, and are counted up
+        logits     where the passes leave them
+        reach      rows of the last stage's matrix that are read
+        """
+        cdef Job* head = self.code.stages[self.code.stage_count - 1].jobs
+        cdef Py_ssize_t whole
+        if head == NULL or not 1 <= reach <= head.weight.rows:
+            raise ValueError(f"the last stage has no {reach} rows")
+        whole = head.weight.rows
+        head.weight.rows = reach
+        try:
+            self.chain(ids, positions, sequence, tables, states, logits, guesses)
+        finally:
+            head.weight.rows = whole
+
+    cdef int chain(self, ids, int[::1] positions, sequence, tables, states,
+                   const float[:, :] logits, int[:, ::1] guesses) except -1:
+        cdef Py_ssize_t step, row
+        cdef Job* head = self.code.stages[self.code.stage_count - 1].jobs
+        nothing = np.empty(0, np.int32)
+        for step in range(guesses.shape[0]):
+            if step:
+                for row in range(positions.shape[0]):
+                    positions[row] += 1
+                ids = guesses[step - 1]
+            self.run(ids, positions, sequence, tables, nothing, states, None, True, None, step > 0)
+            for row in range(positions.shape[0]):
+                guesses[step, row] = likeliest(&logits[row, 0], head.weight.rows)
+        return 0
 
     cdef int check_columns(self, int sequences) except -1:
         """Ids, sequences and outputs in range; makes the runs."""

@@ -141,6 +141,15 @@ cdef class _Writer(_Room):
             elif kind == "recall":
                 op.kind = RECALL
                 op.state = self.states[<int>given["state"]]
+            elif kind == "pass_on":
+                op.kind = PASS_ON
+                op.state = self.states[<int>given["state"]]
+                self.passes_on = True
+                if op.state.passed == NULL:
+                    op.state.passed = <float*>PyMem_Calloc(
+                        max(1, self.most_outputs) * op.state.size, sizeof(float))
+                    if op.state.passed == NULL:
+                        raise MemoryError()
             elif kind == "softcap":
                 op.kind = SOFTCAP
             elif kind == "pick":

@@ -4,7 +4,7 @@ A guess is a column of the pass that reads the newest token, and the logits afte
 The truth is drawn from the first row, and while it is what was guessed, from the next: every token
 is drawn by the request's own sampler from the logits that it would have seen anyway, so a text does
 not depend on whether, or how well, it was guessed. What it costs is the guessing and a wider pass;
-`Judge` measures whether that pays.
+`Judge` measures whether that pays, and `depth.Depths` how many guesses at a time do.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from golem_core.engine.columns import Columns
+from golem_core.engine.reach import Reach
 from golem_core.engine.schedule import Share
 from golem_core.graph.program import Program
 
@@ -28,26 +29,40 @@ class Drafter(Protocol):
 
     most: int  # tokens guessed at a time
 
+    def see(self, tokens: Sequence[int]) -> None:
+        """These tokens were read or drawn."""
+
     def propose(self, asked: Sequence[Share]) -> list[list[int]]:
-        """For each share at most `Share.allowed` tokens to follow its newest; maybe none."""
+        """For each share at most `Share.allowed` tokens to follow its newest; maybe none.
+
+        The pages of these tokens are reserved.
+        """
 
 
 class Block:
-    """The model's own prediction block: one token, the likeliest.
+    """The model's own prediction block: the likeliest token, and from that the next.
 
-    The drafting pass reads the newest token's state and pages, which the plan has reserved.
+    The drafting pass reads the newest token's state and pages.
     """
 
-    most = 1
+    MOST = 3  # of a block that can go on from its own guess
 
     def __init__(self, program: Program, columns: Columns) -> None:
+        self.most = self.MOST if program.chains else 1
+        self.reach = Reach(program.vocabulary, program.token_share)
         self._program = program
         self._columns = columns
 
+    def see(self, tokens: Sequence[int]) -> None:
+        """See `Drafter.see`."""
+        self.reach.see(tokens)
+
     def propose(self, asked: Sequence[Share]) -> list[list[int]]:
-        """See `Drafter.propose`: one pass for all of them."""
-        logits = self._program.draft(self._columns.fill(asked))
-        return [[int(token)] for token in logits.argmax(axis=1)]
+        """See `Drafter.propose`: as many passes for all of them as each is allowed guesses."""
+        count = min(share.allowed for share in asked)
+        batch = self._columns.fill(asked)
+        guesses: list[list[int]] = self._program.guess(batch, count, self.reach.tokens).T.tolist()
+        return guesses
 
 
 class Recurrence:
@@ -57,6 +72,9 @@ class Recurrence:
 
     LEAST = 2  # tokens that must be the same: a single one says little
     LONGEST = 16  # tokens that are compared
+
+    def see(self, tokens: Sequence[int]) -> None:
+        """See `Drafter.see`; it looks at the texts themselves."""
 
     def propose(self, asked: Sequence[Share]) -> list[list[int]]:
         """See `Drafter.propose`."""
@@ -135,20 +153,23 @@ class Judge:
     def __init__(self) -> None:
         self._courses: dict[int, _Course] = {}
 
-    def wants(self, drawing: int) -> bool:
-        """Whether the next pass, in which so many conversations draw, should have guesses."""
+    def wants(self, drawing: int, most: int) -> int:
+        """Guesses for the next pass, in which so many conversations draw: `most` or none."""
         course = self._course(drawing)
         if course.rest > 0:
-            return False
+            return 0
         if course.plain.passes < self.PLAIN:
             course.rest = self.PLAIN - course.plain.passes
-            return False
-        return True
+            return 0
+        return most
 
-    def observe(self, drawing: int, drafted: bool, tokens: int, seconds: float) -> None:
-        """A pass of nothing but `drawing` conversations gave so many tokens in so long."""
+    def observe(
+        self, drawing: int, count: int, seconds: float, guesses: Sequence[tuple[int, int]]
+    ) -> None:
+        """See `Depths.observe`."""
         course = self._course(drawing)
-        if not drafted:
+        tokens = sum(right + 1 for _, right in guesses)
+        if not count:
             course.plain.add(tokens, seconds)
             course.rest = max(0, course.rest - 1)
             return
@@ -172,6 +193,6 @@ class Judge:
 class Always(Judge):
     """Drafts in every pass, whether it pays or not."""
 
-    def wants(self, drawing: int) -> bool:
+    def wants(self, drawing: int, most: int) -> int:
         """Always."""
-        return True
+        return most

@@ -20,6 +20,7 @@ import numpy as np
 
 from golem_core.closing import Closing
 from golem_core.engine.columns import Columns
+from golem_core.engine.depth import Depths
 from golem_core.engine.draft import WAYS, Always, Block, Drafter, Judge, Recurrence
 from golem_core.engine.request import Request
 from golem_core.engine.schedule import Scheduler, Share
@@ -119,8 +120,10 @@ class Engine(Closing):
         self._memory = Memory(program.groups, context, max_sequences, slots)
         self._scheduler = Scheduler(self._memory, program.width, program.outputs, max_sequences)
         self._columns = Columns(program.width, context, self._memory)
-        self._judge = Judge() if draft == "auto" else Always()
         self._drafter = self._choose_drafter(draft)
+        self._judge: Judge | Depths = Judge() if draft == "auto" else Always()
+        if isinstance(self._drafter, Block):
+            self._judge = Depths(self._drafter.most, least=0 if draft == "auto" else 1)
         self._drafted = 0
         self._accepted = 0
         self._draft_seconds = 0.0
@@ -269,23 +272,29 @@ class Engine(Closing):
         self._draft_seconds += guessed - begun
         self._pass_seconds += ended - started
         self._scheduler.pace.observe(len(batch.ids), ended - started)
-        before = self._generated
         row = 0
+        guesses: list[tuple[int, int]] = []  # and how many of them were right
         for share in plan:
             end = row + 1 + len(share.drafts)
+            before = self._accepted
             result = self._after(share, logits[row:end])
             row = end
+            guesses.append((len(share.drafts), self._accepted - before))
             if result is not None:
                 self._finish(share.sequence, result)
         if self._drafter is not None and all(share.tokens == 1 for share in plan):
-            given = self._generated - before
-            self._judge.observe(len(plan), row > len(plan), given, ended - begun)
+            most = max(made for made, _ in guesses)
+            self._judge.observe(len(plan), most, ended - begun, guesses)
 
     def _guess(self, drafter: Drafter, plan: list[Share]) -> None:
         """Adds guesses to the shares of `plan` that are allowed some, if they are to pay."""
         asked = [share for share in plan if share.allowed]
+        if not asked:
+            return
         drawing = sum(share.tokens == 1 for share in plan)
-        if asked and self._judge.wants(drawing):
+        count = self._judge.wants(drawing, max(share.allowed for share in asked))
+        asked = [share for share in asked if self._scheduler.allow(share, count)]
+        if asked:
             for share, drafts in zip(asked, drafter.propose(asked), strict=True):
                 self._scheduler.draft(share, drafts)
 
@@ -299,8 +308,10 @@ class Engine(Closing):
             self._memory.advance(sequence.place, share.tokens, sequence.keys)
             self._read += share.tokens
             return None
+        begun = sequence.count
         if share.tokens > 1:
             self._read += share.tokens
+            begun = max(0, begun - share.tokens)
         result: Result | None = None
         right = 0  # rows whose token was drawn
         self._count_drafts(sequence, len(share.drafts), 0)
@@ -325,6 +336,8 @@ class Engine(Closing):
             if result is not None or not guessed:
                 break
         self._generated += right
+        if self._drafter is not None:
+            self._drafter.see(sequence.tokens[begun : sequence.count].tolist())
         if right:
             self._memory.advance(sequence.place, share.tokens + right - 1, sequence.keys)
         return result

@@ -124,19 +124,29 @@ class Scheduler:
             self._share_out(plan, [oldest])
         return plan
 
-    def draft(self, share: Share, drafts: Listed[int]) -> None:
-        """`share` has these guesses as well, as many of them as there is room for."""
+    def allow(self, share: Share, most: int) -> int:
+        """Lets `share` have `most` guesses at most, of those that it was allowed; gives how many.
+
+        Their pages are reserved, which the guessing itself may read and write.
+        """
         hold = share.sequence.place
-        count = min(len(drafts), share.allowed, self._memory.room(hold) - 1)
+        share.allowed = min(share.allowed, most, self._memory.room(hold) - 1)
+        if share.allowed:
+            self._memory.reserve(hold, 1 + share.allowed)
+        return share.allowed
+
+    def draft(self, share: Share, drafts: Listed[int]) -> None:
+        """`share` has these guesses as well, as many of them as it is allowed and has slots for."""
+        count = min(len(drafts), share.allowed)
         if self._memory.states is not None and count:
-            count = self._memory.states.keep_all(hold, 1 + count) - 1
-        if count:
-            self._memory.reserve(hold, 1 + count)
-            share.drafts = drafts[:count]
+            count = self._memory.states.keep_all(share.sequence.place, 1 + count) - 1
+        share.drafts = drafts[:count]
 
     def _allow(self, plan: list[Share], most: int) -> None:
         """Divides what the pass has to spare, once everybody has a column, among guesses."""
         spare = min(self._width, self._outputs) - len(self.running)
+        if self._memory.states is not None:
+            spare = min(spare, self._memory.states.spare)
         for index, share in enumerate(plan):
             sequence = share.sequence
             # Each row gives a token: the last of them must not be beyond the limit.

@@ -127,7 +127,9 @@ def most_drafts(graph: Graph, draft: str) -> int:
     """Tokens that a sequence may guess at a time."""
     if draft == "off":
         return 0
-    return Block.most if graph.draft is not None else Recurrence.most
+    if graph.draft is None:
+        return Recurrence.most
+    return Block.MOST if any(op.kind == "pass_on" for op in graph.ops) else 1
 
 
 def shared_drafts(sequences: int, drafts: int) -> int:

@@ -301,6 +301,13 @@ class Graph(Record):
         """What the row's sequence carries in `state`; for a drafting pass."""
         return self.append("recall", name, (), (), state=state)
 
+    def pass_on(self, x: Tensor, state: State, name: str | None = None) -> None:
+        """What `recall` of `state` gives in the next drafting pass, where that goes on from this.
+
+        With it a model says that it can guess more than one token: each from the guess before.
+        """
+        self._append("pass_on", name, (x,), (), False, None, {"state": state})
+
 
 def _following(x: Tensor) -> str:
     """The symbol of rows that follow each other."""

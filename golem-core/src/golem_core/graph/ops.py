@@ -16,7 +16,7 @@ import numpy as np
 from golem_core.graph.encoder import ATTEND_WITHIN, POOL
 from golem_core.graph.frames import CONVOLVE, INPUT, JOIN, SPLIT
 from golem_core.graph.mixture import COMBINE, LINEAR_EXPERTS, ROUTE
-from golem_core.graph.recurrent import CONV, DECAY, DELTA, PREVIOUS, RECALL
+from golem_core.graph.recurrent import CONV, DECAY, DELTA, PASS_ON, PREVIOUS, RECALL
 from golem_core.graph.spec import OpSpec, Setting, Shape, need
 
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu_erf", "sigmoid", "elu")
@@ -255,4 +255,5 @@ OPS: Mapping[str, OpSpec] = {
     "delta": DELTA,
     "previous": PREVIOUS,
     "recall": RECALL,
+    "pass_on": PASS_ON,
 }

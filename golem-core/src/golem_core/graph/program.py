@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,20 +65,38 @@ class Program(ABC):
     groups: tuple[PageGroup, ...]
     states: StateGroup | None = None  # None: no sequence carries anything
     drafts: bool = False  # whether there is a drafting pass
+    chains: bool = False  # whether it can go on from itself
+    # What a drafting pass reads for each token that it considers, of what a reading pass reads;
+    # 0 where it considers all of them anyway.
+    token_share: float = 0.0
     vocabulary: int
 
     @abstractmethod
     def run(self, batch: Batch) -> np.ndarray:
         """Replays the program: logits float32 [m, vocabulary], valid until the next `run`."""
 
-    def draft(self, batch: Batch) -> np.ndarray:
+    def draft(self, batch: Batch, again: bool = False) -> np.ndarray:
         """The drafting pass: logits float32 [n, vocabulary], valid until the next pass.
 
         One column a sequence, its newest token, which no `run` has read yet; n is `outputs` at
         most. The logits are of the token after it. `keeps` and `outputs` are not read, states not
-        changed.
+        changed. With `again` a column is what was guessed of its sequence by the drafting pass
+        before, one position further, and goes on from that.
         """
         raise NotImplementedError(f"{self.device} has no drafting pass")
+
+    def guess(self, batch: Batch, count: int, reach: int) -> np.ndarray:
+        """The likeliest of the first `reach` tokens after each column, and so on, `count` times.
+
+        Gives int32 [count, n]. As `draft`, again and again; `count` may be more than one if
+        `chains`. The pages of the positions that are guessed from must be there.
+        """
+        guesses = np.empty((count, len(batch.ids)), np.int32)
+        for step in range(count):
+            guesses[step] = self.draft(batch, step > 0)[:, :reach].argmax(axis=1)
+            if step + 1 < count:
+                batch = replace(batch, ids=guesses[step], positions=batch.positions + 1)
+        return guesses
 
     @abstractmethod
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:

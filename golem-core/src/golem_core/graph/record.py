@@ -30,7 +30,7 @@ DRAFTING = "drafting"
 # What has a place in a sequence, and so a row a column at most.
 PLACED = (
     *("embed", "rope", "store", "attend", "attend_within", "pool", "pick"),
-    *("conv", "delta", "previous", "recall"),
+    *("conv", "delta", "previous", "recall", "pass_on"),
 )
 
 

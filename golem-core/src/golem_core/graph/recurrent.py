@@ -88,8 +88,18 @@ def _recall(s: Setting, _x: Any, _w: Any, a: Any) -> np.ndarray:
     return np.stack([s.carried(a["state"], row) for row in range(len(s.ids))])
 
 
+def _pass_on_shape(name: str, x: list[Shape], _w: list[Shape], a: Mapping[str, Any]) -> None:
+    need(a["state"].shape == x[0], name, f"state {list(a['state'].shape)}, not {list(x[0])}")
+
+
+def _pass_on(s: Setting, x: Any, _w: Any, a: Any) -> None:
+    for row, now in enumerate(x[0]):
+        s.pass_on(a["state"], row, now)
+
+
 CONV = OpSpec(_conv_shape, _conv)
 DECAY = OpSpec(_decay_shape, _decay)
 DELTA = OpSpec(_delta_shape, _delta)
 PREVIOUS = OpSpec(_previous_shape, _previous)
 RECALL = OpSpec(_recall_shape, _recall)
+PASS_ON = OpSpec(_pass_on_shape, _pass_on)

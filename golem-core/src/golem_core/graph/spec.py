@@ -35,6 +35,9 @@ class Setting(Protocol):
     def carry(self, state: Any, row: int, value: np.ndarray) -> None:
         """What the row's sequence has from now on; kept where the pass asks for it."""
 
+    def pass_on(self, state: Any, row: int, value: np.ndarray) -> None:
+        """What the row's sequence has in the drafting pass that goes on from this one."""
+
 
 @dataclass(frozen=True)
 class OpSpec:

@@ -35,6 +35,7 @@ class States:
     rows   the most conversations at a time
 
     `read` int32 [rows] is what `Batch.states` takes: the slot of each row's conversation, or -1.
+    `spare` is how many further columns of the next pass may have their states kept.
     """
 
     def __init__(self, pool: PagePool, tree: PrefixTree, group: int, rows: int) -> None:
@@ -42,7 +43,7 @@ class States:
         self.read = np.full(rows, ABSENT, dtype=np.int32)
         self._tree = tree
         self._group = group
-        self._spare = 0
+        self.spare = 0
 
     def is_kept(self, node: Node) -> bool:
         """Whether the state at the end of the page of `node` is remembered."""
@@ -57,7 +58,7 @@ class States:
 
     def budget(self, holds: Iterable[Hold]) -> None:
         """Before a pass of some of `holds`: what none of them needs is to spare."""
-        self._spare = self.pool.available - sum(not self._is_alone(hold) for hold in holds)
+        self.spare = self.pool.available - sum(not self._is_alone(hold) for hold in holds)
 
     def is_ready(self, hold: Hold) -> bool:
         """Whether the state after a pass of `hold` could be written somewhere."""
@@ -154,9 +155,9 @@ class States:
         return hold.state
 
     def _extra(self) -> int | None:
-        if self._spare <= 0 or not (self.pool.free or self._tree.evict(self._group)):
+        if self.spare <= 0 or not (self.pool.free or self._tree.evict(self._group)):
             return None
-        self._spare -= 1
+        self.spare -= 1
         return self.pool.take()
 
     def _now(self, hold: Hold, slot: int) -> None:

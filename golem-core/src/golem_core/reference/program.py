@@ -37,6 +37,8 @@ class ReferenceProgram(Program):
         if graph.states:
             self.states = StateGroup(states, sum(4 * s.size for s in graph.states))
         self.drafts = graph.draft is not None
+        self.chains = any(op.kind == "pass_on" for op in graph.ops)
+        self._passed: dict[tuple[int, int], np.ndarray] = {}  # between drafting passes
         self._weights: dict[str, np.ndarray] = {}
         self.groups = tuple(
             PageGroup(
@@ -57,9 +59,11 @@ class ReferenceProgram(Program):
         assert self._graph.result is not None
         return self._replay(batch, READING)[self._graph.result.name]
 
-    def draft(self, batch: Batch) -> np.ndarray:
+    def draft(self, batch: Batch, again: bool = False) -> np.ndarray:
         """See `Program.draft`."""
         assert self._graph.draft is not None
+        if not again:
+            self._passed.clear()
         return self._replay(batch, DRAFTING)[self._graph.draft.name]
 
     def trace(self, batch: Batch, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
@@ -85,7 +89,8 @@ class ReferenceProgram(Program):
         self._carried.clear()
 
     def _replay(self, batch: Batch, part: str) -> dict[str, np.ndarray]:
-        setting = Pages(self._kept, self._carried, batch, part == READING)
+        passed = self._passed if part == DRAFTING else {}
+        setting = Pages(self._kept, self._carried, batch, part == READING, passed)
         values: dict[str, np.ndarray] = {}
         for op in self._graph.part(part):
             inputs = [values[t.name] for t in op.inputs]
@@ -105,13 +110,19 @@ class Pages:
     """The `spec.Setting` of one pass over the program's pages and states."""
 
     def __init__(
-        self, kept: list[np.ndarray], carried: list[np.ndarray], batch: Batch, writes: bool
+        self,
+        kept: list[np.ndarray],
+        carried: list[np.ndarray],
+        batch: Batch,
+        writes: bool,
+        passed: dict[tuple[int, int], np.ndarray],
     ) -> None:
         self.ids, self.positions, self.outputs = batch.ids, batch.positions, batch.outputs
         self.sequence = batch.sequence
         self.kinds = np.zeros_like(batch.ids) if batch.kinds is None else batch.kinds
         self._kept, self._slots, self._batch, self._writes = kept, carried, batch, writes
-        self._now: dict[tuple[int, int], np.ndarray] = {}  # by state and sequence
+        self._now: dict[tuple[int, int], np.ndarray] = dict(passed)  # by state and sequence
+        self._passed = passed
 
     def given(self, key: str) -> np.ndarray:
         """See `spec.Setting.given`."""
@@ -153,6 +164,10 @@ class Pages:
         slot = int(self._batch.keeps[row])
         if slot >= 0 and self._writes:
             self._slots[state.index][slot] = value
+
+    def pass_on(self, state: State, row: int, value: np.ndarray) -> None:
+        """See `spec.Setting.pass_on`."""
+        self._passed[state.index, int(self._batch.sequence[row])] = value
 
     def _table(self, cache: Cache, row: int) -> np.ndarray:
         table: np.ndarray = self._batch.pages[cache.group][self._batch.sequence[row]]
