@@ -337,6 +337,32 @@ def test_a_slow_reader_is_not_run_ahead_of(server) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("kind", ["audio", "sse"])
+def test_who_takes_nothing_is_hung_up_on(server, kind: str, monkeypatch) -> None:
+    speech(server)
+    held = speaking(server)
+    monkeypatch.setattr("golem_server.speech.PATIENCE", 0.5)
+    body = json.dumps(
+        {"model": "tones", "input": "word " * 100_000, "response_format": "wav",
+         "stream_format": kind}
+    ).encode()  # fmt: skip
+    place = urlsplit(server.url)
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
+    with socket.create_connection((place.hostname, place.port), timeout=10) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(head.encode() + body)
+        begun = time.monotonic()
+        while not held.users:
+            assert time.monotonic() - begun < 10
+            time.sleep(0.01)
+        while held.speaking.speeches or held.users or held.running:  # paused, not gone
+            assert time.monotonic() - begun < 20, "its place is still taken"
+            time.sleep(0.05)
+    text = send(server, "/metrics")[2].decode()
+    assert 'finished_reason="stalled"' in text
+
+
 def test_several_at_a_time(server) -> None:
     speech(server)
     held = speaking(server)

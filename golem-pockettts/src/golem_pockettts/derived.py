@@ -22,6 +22,7 @@ from golem_core.weights import FORMATS, Format, Stored, Weights
 Array = npt.NDArray[np.float32]
 
 Q8_BLOCK = 32
+PIECE = 1 << 18  # elements that are brought into another format at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,29 @@ class Made(Stored):
     def drop_pages(self) -> None:
         """Lets the file's pages go, which the values were made from."""
         self.file.drop(self.offset, self.nbytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Same(Made):
+    """A matrix of the file in another format; its bytes are made of some rows at a time.
+
+    The file's own values in float32 would be the largest thing that loading ever holds.
+    """
+
+    source: Stored
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """The bytes, made anew."""
+        count, cols = self.shape
+        each = self.format.nbytes * cols // self.format.block
+        out = np.empty(count * each, np.uint8)
+        some = max(1, PIECE // cols)
+        for at in range(0, count, some):
+            end = min(count, at + some)
+            values = self.source.dequantize(slice(at, end))
+            out[at * each : end * each] = encoded(values, self.format, self.name)
+        return out
 
 
 def encoded(values: Array, format: Format, name: str) -> npt.NDArray[np.uint8]:
@@ -91,15 +115,20 @@ class Tensors:
         return stored
 
     def values(self, name: str, shape: tuple[int, ...]) -> Array:
-        """The numbers of a tensor of the file, float32 in `shape`."""
-        return self.source(name, shape).dequantize()
+        """The numbers of a tensor of the file, float32 in `shape`; the file's pages are let go."""
+        stored = self.source(name, shape)
+        found = stored.dequantize()
+        stored.drop_pages()
+        return found
 
     def matrix(self, name: str, shape: tuple[int, ...], heavy: bool = False) -> str:
         """A matrix of the file as it is multiplied; `heavy` may be kept in less. Its name."""
         stored = self.source(name, shape)
-        if heavy and self.kept == "Q8_0" and shape[1] % Q8_BLOCK == 0:
-            return self.put(name, stored, shape, "Q8_0", stored.dequantize)
-        return self.put(name, stored, shape, wide(stored), stored.dequantize)
+        less = heavy and self.kept == "Q8_0" and shape[1] % Q8_BLOCK == 0
+        format = FORMATS["Q8_0" if less else wide(stored)]
+        return self._add(
+            Same(name, format, shape, stored.file, stored.offset, stored.dequantize, stored)
+        )
 
     def remade(
         self,
@@ -134,10 +163,12 @@ class Tensors:
         make: Callable[[], Array],
     ) -> str:
         """What is made under a name."""
-        made = Made(name, FORMATS[format], shape, source.file, source.offset, make)
-        if self.made.setdefault(name, made) is not made:
-            raise ValueError(f"two tensors are named {name}")
-        return name
+        return self._add(Made(name, FORMATS[format], shape, source.file, source.offset, make))
+
+    def _add(self, made: Made) -> str:
+        if self.made.setdefault(made.name, made) is not made:
+            raise ValueError(f"two tensors are named {made.name}")
+        return made.name
 
     def opened(self) -> Weights:
         """All of these as the weights of a graph; those of the file that are only read too."""

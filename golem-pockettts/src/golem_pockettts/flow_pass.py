@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowPass"]
 
-WIDTH = 256  # columns of a pass
+WIDTH = 64  # columns of a pass: a line of usual length; more would only take memory
 
 # What a pass does for a line: its table, where its columns stand, what they are given, who draws.
 Part = tuple[np.ndarray, int, Array, "Drawn | None"]

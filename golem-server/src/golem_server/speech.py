@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from types import TracebackType
 
 import numpy as np
 from aiohttp import web
@@ -19,7 +20,14 @@ from golem_server.metrics import SpeechWatch
 from golem_server.parse import invalid
 from golem_server.sse import EventStream, Gone
 
-__all__ = ["AudioStream", "Spoken", "send_audio", "send_events", "voice_named"]
+__all__ = ["AudioStream", "Spoken", "Stalled", "send_audio", "send_events", "voice_named"]
+
+# Seconds that a listener may take nothing, paused or stuck, before its place goes to others.
+PATIENCE = 60.0
+
+
+class Stalled(Gone):
+    """Who listens has taken nothing for too long."""
 
 
 class Spoken:
@@ -80,10 +88,13 @@ class Spoken:
     async def __aenter__(self) -> Spoken:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
         self._speech.cancel()
         if self._watch is not None:
-            self._watch.end("stop" if self._whole else "cancelled")
+            left = "stalled" if isinstance(error, Stalled) else "cancelled"
+            self._watch.end("stop" if self._whole else left)
         await asyncio.shield(self._served.in_thread(self._close))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -138,6 +149,19 @@ def voice_named(served: ServedSpeaker, name: str | None, param: str) -> Voice | 
         raise invalid(f"{param} is {name!r}: {error}; there are: {listed}", param) from None
 
 
+async def taken(request: web.Request, writing: Awaitable[None]) -> None:
+    """Waits for what is being written; a listener who takes nothing for `PATIENCE` is hung up on.
+
+    Raises `Stalled` then.
+    """
+    try:
+        await asyncio.wait_for(writing, PATIENCE)
+    except asyncio.TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise Stalled(f"the listener has taken no sound for {PATIENCE:g} seconds") from None
+
+
 class AudioStream:
     """A response of sound; what fails in the middle breaks it off, since sound has no words."""
 
@@ -158,9 +182,12 @@ class AudioStream:
             raise Gone("the client has left") from error
 
     async def write(self, data: bytes) -> None:
-        """Sends bytes; waits for a reader that is slow."""
+        """Sends bytes; waits for a reader that is slow, but not for ever."""
+        assert self._request is not None
         try:
-            await self.response.write(data)
+            await taken(self._request, self.response.write(data))
+        except Stalled:
+            raise
         except ConnectionError as error:
             raise Gone("the client has left") from error
 
@@ -204,7 +231,11 @@ async def send_events(request: web.Request, spoken: Spoken, tokens: int) -> web.
             stream = EventStream()
             await stream.prepare(request)
         audio = base64.b64encode(data).decode("ascii")
-        await stream.send({"type": "speech.audio.delta", "audio": audio})
+        try:
+            await taken(request, stream.send({"type": "speech.audio.delta", "audio": audio}))
+        except Stalled:
+            stream.close()
+            raise
     if stream is None:
         stream = EventStream()
         await stream.prepare(request)
