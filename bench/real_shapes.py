@@ -1,12 +1,14 @@
 """Writes a file in the shape of a published checkpoint, with drawn numbers in place of its weights.
 
     python -m bench.real_shapes NAME OUT.gguf --vocabularies FOLDER [--mixture Q4_K_M]
+                                [--layers N]
     python -m bench.real_shapes --list
 
 Memory and speed depend on shapes and formats, not on what was learned. The tokens are the family's
 own, from the vocabulary files of llama.cpp in FOLDER (`tests/fetch_vocabularies.py` fetches them).
 Every matrix is cut from one drawn block of its width, so a file of 15 GiB is written as fast as the
-disk takes it; its logits are finite and mean nothing.
+disk takes it; its logits are finite and mean nothing. `--layers` writes the first layers alone, for a
+machine that has no room or time for all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 import gguf
 import numpy as np
-from bench.shapes import MIXTURES, SHAPES, Shape, mixed
+from bench.shapes import MIXTURES, SHAPES, Shape, mixed, shortened
 from ref.quantise import quantise
 
 from golem_core.weights import Weights, open_weights
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("--vocabularies", type=Path)
     parser.add_argument("--mixture", choices=MIXTURES, default="Q4_0")
+    parser.add_argument("--layers", type=int, help="only the first so many")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     if args.list:
@@ -128,7 +131,11 @@ def main() -> None:
         return
     if not (args.name and args.out and args.vocabularies):
         parser.error("NAME, OUT.gguf and --vocabularies are needed")
-    shape = mixed(SHAPES[args.name], args.mixture)
+    shape = SHAPES[args.name]
+    try:
+        shape = mixed(shortened(shape, args.layers) if args.layers else shape, args.mixture)
+    except ValueError as wrong:
+        parser.error(f"--layers: {wrong}")
     source = args.vocabularies / f"ggml-vocab-{shape.vocabulary}.gguf"
     if not source.exists():
         sys.exit(f"real_shapes: {source} is absent; tests/fetch_vocabularies.py fetches it")

@@ -7,6 +7,7 @@ gives the other mixtures. `real_shapes` writes such a file with drawn numbers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,6 +48,27 @@ def _format(name: str, format: str, mixture: str, layers: int) -> str:
         if layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2:
             return "Q6_K"
     return "Q4_K" if format == "Q4_0" else format
+
+
+def shortened(shape: Shape, layers: int) -> Shape:
+    """The first layers of a checkpoint, and its prediction block; the rest is as it was."""
+    ahead = shape.keys.get("nextn_predict_layers", 0)
+    whole = shape.keys["block_count"] - ahead
+    if not 0 < layers <= whole:
+        raise ValueError(f"{layers} layers, expected 1 to {whole}")
+    rows = []
+    for name, dims, format in shape.rows:
+        block = re.match(r"blk\.(\d+)\.", name)
+        layer = int(block[1]) if block else -1
+        if block and layer >= whole:  # behind the last layer, whichever that is
+            rows.append((f"blk.{layer - whole + layers}.{name[block.end() :]}", dims, format))
+        elif layer < layers:
+            rows.append((name, dims, format))
+    keys = {
+        key: value[:layers] if isinstance(value, list) and len(value) == whole else value
+        for key, value in shape.keys.items()
+    }
+    return replace(shape, rows=tuple(rows), keys=keys | {"block_count": layers + ahead})
 
 
 def _q4(name: str, *shape: int) -> Row:
