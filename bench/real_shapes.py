@@ -7,8 +7,8 @@
 Memory and speed depend on shapes and formats, not on what was learned. The tokens are the family's
 own, from the vocabulary files of llama.cpp in FOLDER (`tests/fetch_vocabularies.py` fetches them).
 Every matrix is cut from one drawn block of its width, so a file of 15 GiB is written as fast as the
-disk takes it; its logits are finite and mean nothing. `--layers` writes the first layers alone, for a
-machine that has no room or time for all of them.
+disk takes it; its logits are finite and mean nothing. `--layers` writes the first layers only, for
+a machine that has no room or time for all of them.
 """
 
 from __future__ import annotations
