@@ -67,6 +67,7 @@ class Depths:
     EVERY = 48  # passes after which one is tried
     REST = 64  # passes without guesses where these do not pay, at first
     LONGEST = 1024
+    GAIN = 1.02  # what more guesses must promise over fewer
 
     def __init__(self, most: int, least: int = 0) -> None:
         self._most, self._least = most, least
@@ -125,7 +126,8 @@ class Depths:
                 tokens += chance
             if count >= self._least and course.seconds[count].values:
                 promised = tokens / max(course.seconds[count].value, 1e-9)
-                if promised > rate:
+                # Nearly as much is not enough: each guess also widens what others wait for.
+                if promised > (self.GAIN if rate else 1.0) * rate:
                     best, rate = count, promised
         return best
 

@@ -30,7 +30,7 @@ class Drafter(Protocol):
     most: int  # tokens guessed at a time
 
     def see(self, tokens: Sequence[int]) -> None:
-        """These tokens were read or drawn."""
+        """These tokens were drawn."""
 
     def propose(self, asked: Sequence[Share]) -> list[list[int]]:
         """For each share at most `Share.allowed` tokens to follow its newest; maybe none.

@@ -311,7 +311,6 @@ class Engine(Closing):
         begun = sequence.count
         if share.tokens > 1:
             self._read += share.tokens
-            begun = max(0, begun - share.tokens)
         result: Result | None = None
         right = 0  # rows whose token was drawn
         self._count_drafts(sequence, len(share.drafts), 0)

@@ -2,8 +2,7 @@
 
 A vocabulary is learnt from the frequent to the rare, so most of a text are tokens with low numbers,
 and a guess that considers only these reads a part of the head. What it misses are the tokens
-beyond. How many those are is counted in what is read and drawn: a text in another script reaches
-further.
+beyond. How many those are is counted in what is drawn: a text in another script reaches further.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Reach:
         self._seen = 0
 
     def see(self, tokens: Sequence[int]) -> None:
-        """These tokens were read or drawn."""
+        """These tokens were drawn."""
         if len(self._ends) == 1:
             return
         for token in tokens:
