@@ -17,7 +17,8 @@ and many.npz of the texts of `MANY`, from one small model: `weights`, and of the
 
     python -m ref.pocket_tts --of FOLDER FILE.npz
 
-writes what a recording of a VARIANT has for the model whose model.yaml lies in FOLDER.
+writes what a recording of a VARIANT has for the model whose model.yaml lies in FOLDER; with
+`--many` instead of `--of` what many.npz has.
 
 `ref.drawn_pocket` writes the weights, `recording` the sound that a voice is made of.
 """
@@ -176,6 +177,9 @@ def main() -> None:
     """See the module."""
     if sys.argv[1:2] == ["--of"]:
         np.savez(sys.argv[3], **record(Path(sys.argv[2])))  # type: ignore[arg-type]
+        return
+    if sys.argv[1:2] == ["--many"]:
+        np.savez(sys.argv[3], **many(Path(sys.argv[2])))  # type: ignore[arg-type]
         return
     for variant in sys.argv[1:] or [*TINY, "many"]:
         drawn = MANY_MODEL if variant == "many" else variant
