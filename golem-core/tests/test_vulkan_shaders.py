@@ -49,7 +49,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
 ABSENT = {
     *("activate", "slice", "concat"),
     *("route", "linear_experts", "combine"),
-    *("decay", "conv", "delta", "previous", "recall"),
+    *("decay", "conv", "delta", "previous", "recall", "pass_on"),
     *("input", "split", "join", "convolve", "layer_norm"),
     *("attend_within", "pool"),
 }
