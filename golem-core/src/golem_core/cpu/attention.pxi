@@ -51,11 +51,25 @@ cdef void walk_attend(Code* code, Stage* stage, atomic_int* counter, char* scrat
             <float*>at(&stage.out, run.first, NULL), stage.out.stride // 4, <float*>scratch)
 
 
-cdef void walk_within(Code* code, Stage* stage, atomic_int* counter, float* scratch) noexcept nogil:
+cdef inline Py_ssize_t rows_within(Stage* stage, Py_ssize_t columns, int workers) noexcept nogil:
+    """Rows of a text that a worker attends with at a time.
+
+    All of them, since keys and values are laid out for each piece, but where heads are too few to
+    share out, or where a piece needs few of the keys.
+    """
+    cdef Py_ssize_t pieces = (4 * workers + stage.query_heads - 1) // stage.query_heads
+    if stage.before >= 0 and stage.after >= 0:
+        return TEXT_ROWS
+    return max(<Py_ssize_t>TEXT_ROWS,
+               ((columns + pieces - 1) // pieces + WITHIN - 1) // WITHIN * WITHIN)
+
+
+cdef void walk_within(Code* code, Stage* stage, atomic_int* counter, float* scratch,
+                      int workers) noexcept nogil:
     """Takes (piece of a text, head)."""
     cdef Pass* p = &code.now
     cdef Py_ssize_t heads = stage.query_heads, group = heads // stage.key_heads, head, first
-    cdef Py_ssize_t before, after
+    cdef Py_ssize_t before, after, most = rows_within(stage, p.n, workers)
     cdef int unit, span = 0, done = 0, pieces, piece
     cdef const float* bias
     cdef Run* text
@@ -65,7 +79,7 @@ cdef void walk_within(Code* code, Stage* stage, atomic_int* counter, float* scra
         head = unit % heads
         # Units ascend, so the text of this one is that of the last or comes after it.
         while span < p.spans:
-            pieces = (code.spans[span].rows + TEXT_ROWS - 1) // TEXT_ROWS
+            pieces = <int>((code.spans[span].rows + most - 1) // most)
             if piece < done + pieces:
                 break
             done += pieces
@@ -73,7 +87,7 @@ cdef void walk_within(Code* code, Stage* stage, atomic_int* counter, float* scra
         if span >= p.spans:
             return
         text = &code.spans[span]
-        first = (piece - done) * TEXT_ROWS
+        first = (piece - done) * most
         before = text.rows if stage.before < 0 else stage.before
         after = text.rows if stage.after < 0 else stage.after
         bias = stage.bias
@@ -86,7 +100,7 @@ cdef void walk_within(Code* code, Stage* stage, atomic_int* counter, float* scra
             stage.inputs[1].stride // 4,
             <const float*>at(&stage.inputs[2], text.first, NULL) + head // group * stage.dim,
             stage.inputs[2].stride // 4,
-            text.rows, stage.dim, first, min(<Py_ssize_t>TEXT_ROWS, text.rows - first),
+            text.rows, stage.dim, first, min(most, text.rows - first),
             stage.scale, before, after,
             bias,
             <float*>at(&stage.out, text.first, NULL) + head * stage.dim, stage.out.stride // 4,

@@ -37,7 +37,7 @@ cdef enum:
     MOST_ROWS = 32          # of a stage of rows that a worker takes at a time: a page's
     LED_BLOCKS = 128        # most blocks of 32 of a row of a lead that is quantised
     LED_SIZE = 32 * LED_BLOCKS
-    TEXT_ROWS = 4 * WITHIN  # rows of a text that a worker attends with at a time
+    TEXT_ROWS = 4 * WITHIN  # least rows of a text that a worker attends with at a time
 
 
 cdef struct Run:
@@ -172,7 +172,7 @@ cdef inline void walk_stage(Code* code, int s, int worker, int workers,
     elif stage.kind == EXPERTS:
         walk_experts(code, stage, &code.counters[s], scratch, workers)
     elif stage.kind == WITHIN_TEXT:
-        walk_within(code, stage, &code.counters[s], <float*>scratch)
+        walk_within(code, stage, &code.counters[s], <float*>scratch, workers)
     elif stage.kind == LEAD:
         walk_lead(code, stage, &code.counters[s])
     elif stage.kind == WINDOWS:

@@ -11,8 +11,7 @@ cdef enum Act:
 cdef inline f32x16 act(Act kind, f32x16 x) noexcept nogil:
     cdef f32x16 t
     if kind == GELU_ERF:
-        t = erf_(mul(x, splat(0.70710678118654752440)))
-        return mul(mul(splat(0.5), x), add(splat(1.0), t))
+        return gelu_(x)
     if kind == ELU:
         return select_lt(x, zero(), expm1_(x), x)
     if kind == GELU_TANH:  # x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)

@@ -346,3 +346,19 @@ cdef inline int ihmax(i32x16 v) noexcept nogil:
     cdef __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1))
     b = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4E))
     return _mm_cvtsi128_si32(_mm_max_epi32(b, _mm_shuffle_epi32(b, 0xB1)))
+
+
+cdef inline i32x16 rows_max(const int* p) noexcept nogil:
+    cdef int[16] lanes
+    cdef int i
+    for i in range(16):
+        lanes[i] = ihmax(iload(p + 16 * i))
+    return iload(lanes)
+
+
+cdef inline i32x16 rows_sum(const int* p) noexcept nogil:
+    cdef int[16] lanes
+    cdef int i
+    for i in range(16):
+        lanes[i] = ihsum(iload(p + 16 * i))
+    return iload(lanes)

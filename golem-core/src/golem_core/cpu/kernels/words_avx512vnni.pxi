@@ -67,6 +67,11 @@ cdef extern from "immintrin.h" nogil:
     __m512i _mm512_mullo_epi32(__m512i, __m512i)
     __m512i _mm512_and_si512(__m512i, __m512i)
     __m512i _mm512_max_epi32(__m512i, __m512i)
+    __m512i _mm512_unpacklo_epi32(__m512i, __m512i)
+    __m512i _mm512_unpackhi_epi32(__m512i, __m512i)
+    __m512i _mm512_unpacklo_epi64(__m512i, __m512i)
+    __m512i _mm512_unpackhi_epi64(__m512i, __m512i)
+    __m512i _mm512_shuffle_i32x4(__m512i, __m512i, int)
     __m512i _mm512_slli_epi32(__m512i, unsigned int)
     __m128i _mm512_cvtepi32_epi8(__m512i)
     int _mm512_reduce_add_epi32(__m512i)
@@ -242,3 +247,34 @@ cdef inline int ihsum(i32x16 v) noexcept nogil:
 
 cdef inline int ihmax(i32x16 v) noexcept nogil:
     return _mm512_reduce_max_epi32(v)
+
+
+# Four words to one: in each 128 bits, lane i is of word i, of its lanes there.
+cdef inline i32x16 four_max(const int* p) noexcept nogil:
+    cdef i32x16 a = iload(p), b = iload(p + 16), c = iload(p + 32), d = iload(p + 48)
+    a = imax(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))  # a0 b0 a1 b1
+    c = imax(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d))
+    return imax(_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c))
+
+
+cdef inline i32x16 four_sum(const int* p) noexcept nogil:
+    cdef i32x16 a = iload(p), b = iload(p + 16), c = iload(p + 32), d = iload(p + 48)
+    a = iadd(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+    c = iadd(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d))
+    return iadd(_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c))
+
+
+cdef inline i32x16 rows_max(const int* p) noexcept nogil:
+    cdef i32x16 a = four_max(p), b = four_max(p + 64)
+    cdef i32x16 c = four_max(p + 128), d = four_max(p + 192)
+    a = imax(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD))
+    c = imax(_mm512_shuffle_i32x4(c, d, 0x88), _mm512_shuffle_i32x4(c, d, 0xDD))
+    return imax(_mm512_shuffle_i32x4(a, c, 0x88), _mm512_shuffle_i32x4(a, c, 0xDD))
+
+
+cdef inline i32x16 rows_sum(const int* p) noexcept nogil:
+    cdef i32x16 a = four_sum(p), b = four_sum(p + 64)
+    cdef i32x16 c = four_sum(p + 128), d = four_sum(p + 192)
+    a = iadd(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD))
+    c = iadd(_mm512_shuffle_i32x4(c, d, 0x88), _mm512_shuffle_i32x4(c, d, 0xDD))
+    return iadd(_mm512_shuffle_i32x4(a, c, 0x88), _mm512_shuffle_i32x4(a, c, 0xDD))

@@ -331,3 +331,21 @@ cdef inline int ihmax(i32x16 v) noexcept nogil:
     for i in range(1, 16):
         most = v.lane[i] if v.lane[i] > most else most
     return most
+
+
+cdef inline i32x16 rows_max(const int* p) noexcept nogil:
+    """The largest of each of 16 words at p, which lie side by side: of word i in lane i."""
+    cdef int[16] lanes
+    cdef int i
+    for i in range(16):
+        lanes[i] = ihmax(iload(p + 16 * i))
+    return iload(lanes)
+
+
+cdef inline i32x16 rows_sum(const int* p) noexcept nogil:
+    """The sum of each of 16 words at p, as in `rows_max`."""
+    cdef int[16] lanes
+    cdef int i
+    for i in range(16):
+        lanes[i] = ihsum(iload(p + 16 * i))
+    return iload(lanes)

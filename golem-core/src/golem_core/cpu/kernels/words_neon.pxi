@@ -414,3 +414,19 @@ cdef inline int ihsum(i32x16 v) noexcept nogil:
 
 cdef inline int ihmax(i32x16 v) noexcept nogil:
     return vmaxvq_s32(vmaxq_s32(vmaxq_s32(v.v0, v.v2), vmaxq_s32(v.v1, v.v3)))
+
+
+cdef inline i32x16 rows_max(const int* p) noexcept nogil:
+    cdef int[16] lanes
+    cdef int i
+    for i in range(16):
+        lanes[i] = ihmax(iload(p + 16 * i))
+    return iload(lanes)
+
+
+cdef inline i32x16 rows_sum(const int* p) noexcept nogil:
+    cdef int[16] lanes
+    cdef int i
+    for i in range(16):
+        lanes[i] = ihsum(iload(p + 16 * i))
+    return iload(lanes)
