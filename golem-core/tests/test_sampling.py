@@ -100,6 +100,21 @@ def test_the_largest_are_those_of_a_full_sort(logits: np.ndarray, count: int) ->
     assert filters.largest(logits, count).tolist() == order[:count]
 
 
+@pytest.mark.parametrize("size", [1, 31, 1055, 262_145])
+def test_greedy_draws_the_first_of_the_largest_and_finds_a_nan_anywhere(size: int) -> None:
+    sampler = Sampler(Sampling(temperature=0.0))
+    nothing = np.empty(0, np.int32)
+    logits = np.round(row(size))
+    for place in {0, size // 3, size - 1}:
+        assert sampler.draw(logits, nothing) == np.flatnonzero(logits == logits.max())[0]
+        logits[place] = logits.max() + 1
+        assert sampler.draw(logits, nothing) == place
+        broken = logits.copy()
+        broken[place] = np.nan
+        with pytest.raises(PassFailed, match="1 NaN"):
+            sampler.draw(broken, nothing)
+
+
 @pytest.mark.parametrize("size", [5, 64, 4096, 4097, 50_000, 262_144])
 @pytest.mark.parametrize("count", [1, 2, 40, 64, 1000])
 def test_the_largest_of_a_vocabulary(size: int, count: int) -> None:

