@@ -12,27 +12,15 @@ import pytest
 from golem_server.dialects import ollama_request as read
 from golem_server.errors import ApiError
 
+from . import chatting
+from .chatting import PARIS, SUM
 from .scripted_server import scripted_server
 
 ollama = pytest.importorskip("ollama")
 
-PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
-SUM = [{"role": "user", "content": "What is 12 + 7?"}]
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the weather for a city",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
 CALL = '<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{}"}}}}\n</tool_call>'
 # The client writes the keys of a tool in an order of its own, and templates print them.
-WEATHER = ollama.Tool(**WEATHER).model_dump(exclude_none=True)
+WEATHER = ollama.Tool(**chatting.WEATHER).model_dump(exclude_none=True)
 GREEDY = {"temperature": 0}
 
 

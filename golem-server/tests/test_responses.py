@@ -8,28 +8,14 @@ import openai
 import pydantic
 import pytest
 
+from .chatting import STRICT
+from .chatting import WEATHER as CHAT_WEATHER
 from .scripted_server import scripted_server
 
 PARIS = "What is the weather in Paris?"
 SUM = "What is 12 + 7?"
-WEATHER = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Get the weather for a city",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
-    "strict": False,
-}
-CHAT_WEATHER = {
-    "type": "function",
-    "function": {key: WEATHER[key] for key in ("name", "description", "parameters")},
-}
+WEATHER = {"type": "function", **CHAT_WEATHER["function"], "strict": False}
 CALL = '<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{}"}}}}\n</tool_call>'
-# The client checks every answer and every event against its own types.
-STRICT = {"max_retries": 0, "_strict_response_validation": True}
 QUIET = {"reasoning": {"effort": "none"}}
 
 

@@ -13,11 +13,10 @@ import openai
 import pydantic
 import pytest
 
+from .chatting import PARIS, STRICT, SUM
+
 pytest.importorskip("llguidance")
 
-PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
-SUM = [{"role": "user", "content": "What is 12 + 7?"}]
-STRICT = {"max_retries": 0, "_strict_response_validation": True}
 WEATHER = {
     "type": "function",
     "function": {
