@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from golem_core.engine import Engine, Request, Stream
+from golem_core.engine.schedule import Pace
 from golem_core.errors import BadRequest, ContextFull, NoMemory, PassFailed
+from golem_core.graph import Batch
 from golem_core.sampling import Sampling
 
 from .engines import EVENTS, Letters, ask, engine, nothing_leaked, together
@@ -334,3 +337,38 @@ def test_every_answer_is_the_one_it_would_be_alone(
 def _threads_end() -> Iterator[None]:
     yield
     assert not [t for t in threading.enumerate() if t.name == "golem-engine" and t.is_alive()]
+
+
+def test_a_pass_may_take_longer_where_nobody_else_waits() -> None:
+    pace = Pace()
+    assert pace.tokens(alone=True) == pace.tokens(alone=False) == 128  # nothing is known
+    pace.observe(128, 1.6)
+    assert pace.tokens(alone=False) == 32  # 40 in half a second
+    assert pace.tokens(alone=True) == 320  # in four seconds
+    pace.observe(8, 10.0)  # too few to say anything
+    assert pace.tokens(alone=True) == 320
+    pace.observe(320, 3.2)
+    assert pace.tokens(alone=True) == 352  # 90 a second by now
+
+
+def test_a_prompt_is_read_in_wide_passes_alone_and_in_narrow_ones_in_company() -> None:
+    class Slow(HashProgram):
+        def run(self, batch: Batch) -> np.ndarray:
+            widths.append(len(batch.ids))
+            time.sleep(0.004 * len(batch.ids))  # 250 tokens a second
+            return super().run(batch)
+
+    widths: list[int] = []
+    prompts = [[(i * step + step) % 100 for i in range(240)] for step in (3, 7, 11)]
+    with engine(Slow(width=256), context=256) as made:
+        made.submit(ask(prompts[0], 1)).result()
+        assert widths == [128, 112]  # nothing was known of the machine
+        widths.clear()
+        made.submit(ask(prompts[1], 1)).result()
+        assert widths == [240]
+        drawing = made.submit(ask([1], 200, ignore_eos=True))
+        next(drawing)
+        widths.clear()
+        made.submit(ask(prompts[2], 1)).result()
+        assert max(widths) <= 97  # what is read in half a second, and the other's token
+        drawing.cancel()
