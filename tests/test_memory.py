@@ -27,13 +27,13 @@ def taken():
     fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return {name: 1024 * int(fields[name].split()[0]) for name in ("RssAnon", "VmRSS")}
 
-path, context = sys.argv[1], int(sys.argv[2])
+path, context, draft = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 weights = open_weights(path)
 model = open_generator(weights)
 tokenizer = model.tokenizer(weights)
 before = taken()
 with start_engine(
-    model, weights, tokenizer=tokenizer, context=context, max_sequences=1, draft="auto"
+    model, weights, tokenizer=tokenizer, context=context, max_sequences=1, draft=draft
 ) as engine:
     greedy = Sampling(temperature=0.0)
     ids = [i * 7 % 256 for i in range(context - 64)]
@@ -43,9 +43,9 @@ print(json.dumps({"grown": after["RssAnon"] - before["RssAnon"], "whole": after[
 """
 
 
-def run(path: Path, context: int) -> dict[str, int]:
+def run(path: Path, context: int, draft: str = "auto") -> dict[str, int]:
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(path), str(context)],
+        [sys.executable, "-c", RUN, str(path), str(context), draft],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     found: dict[str, int] = json.loads(done.stdout)
@@ -82,7 +82,7 @@ def test_of_a_trained_model_with_states_and_a_prediction_block() -> None:
         pytest.skip("GOLEM_TEST_MODELS names no folder of trained models")
     path = Path(folder) / "qwen35" / "qwen35-q8_0.gguf"
     needs = predicted(path, 4096)
-    found = run(path, 4096)
+    found = run(path, 4096, "mtp")  # room for states after guesses is taken when they are made
     print(f"predicted {needs}, found {found}")
     # A small model, so the interpreter and its libraries are most of it.
     assert needs["states"] > 0
