@@ -88,6 +88,11 @@ def _kept_open(reference: str | Path, say: Callable[[str], None]) -> Iterator[We
         raise
 
 
+def _unable(what: str, kind: type, lack: str) -> Unsupported:
+    """The error for what is run by a plugin's class of another kind than was asked for."""
+    return Unsupported(f"{what} is run by {kind.__module__}.{kind.__qualname__}, which {lack}")
+
+
 def load_speaker(
     reference: str | Path,
     *,
@@ -117,10 +122,7 @@ def load_speaker(
     with _kept_open(reference, say) as opened:
         kind = plugins.of(opened)
         if not issubclass(kind, Speaker):
-            raise Unsupported(
-                f"{opened.path} is run by {kind.__module__}.{kind.__qualname__}, which does not "
-                "speak"
-            )
+            raise _unable(str(opened.path), kind, "does not speak")
         model = kind.open(opened, Options())
         return model.speaking(
             opened, device=device, threads=workers, sequences=sequences, kept=weights
@@ -158,10 +160,7 @@ def load_embedder(
     with _kept_open(reference, say) as opened:
         kind = plugins.embedder(opened)
         if not issubclass(kind, Embedder):
-            raise Unsupported(
-                f"{opened.path} is run by {kind.__module__}.{kind.__qualname__}, which makes no "
-                "vectors"
-            )
+            raise _unable(str(opened.path), kind, "makes no vectors")
         return kind.open(opened, Options()).embedding(
             opened,
             device=device,
@@ -184,8 +183,5 @@ def open_generator(weights: Weights) -> Generator:
     architecture = plugins.architecture(weights)
     kind = plugins.find(architecture)
     if not issubclass(kind, Generator):
-        raise Unsupported(
-            f"{architecture!r} is run by {kind.__module__}.{kind.__qualname__}, which "
-            f"writes no text ({weights.path})"
-        )
+        raise _unable(repr(architecture), kind, f"writes no text ({weights.path})")
     return kind.open(weights, Options())

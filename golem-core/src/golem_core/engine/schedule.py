@@ -37,7 +37,7 @@ class Pace:
 
     A token of another conversation waits for the end of the pass, and so does a cancellation. But
     a pass reads and unpacks all weights, so narrow ones are slow: a 4B that reads 57 tokens a
-    second 32 at a time reads 80 at 256. Where nobody else waits, passes may therefore take longer.
+    second 32 at a time reads 114 at 256. Where nobody else waits, passes may therefore take longer.
     """
 
     LONGEST = 0.5  # seconds, what a pass should take at most
