@@ -12,13 +12,13 @@ sound      every seventh sample of all lines
 ids, rest  of each line: its pieces, and the frames after its end
 weights    the checksum of the file that was read
 
-and many.npz of the texts of `MANY`, from one small model: `weights`, and of the Nth text its
-`N.frames`, every third of its latents and every 29th sample of its sound.
+and many_VARIANT.npz of the texts of `MANY`: `weights`, and of the Nth text its `N.frames`, every
+third of its latents and every 61st sample of its sound.
 
     python -m ref.pocket_tts --of FOLDER FILE.npz
 
 writes what a recording of a VARIANT has for the model whose model.yaml lies in FOLDER; with
-`--many` instead of `--of` what many.npz has.
+`--many` instead of `--of` what its many_VARIANT.npz has.
 
 `ref.drawn_pocket` writes the weights, `recording` the sound that a voice is made of.
 """
@@ -62,7 +62,7 @@ MANY = (
     ("spanish", "Uno dos tres. Cuatro cinco seis, siete ocho. Nueve diez."),
     ("english", "One. Two. Three. Four, five and six; seven. Eight? Nine! Ten."),
 )
-MANY_MODEL, MANY_MOST, MANY_LATENTS, MANY_EVERY = "tiny_lsd", 24, 3, 29
+MANY_MOST, MANY_LATENTS, MANY_EVERY = 24, 3, 61
 RULES = (
     "pad_with_spaces_for_short_inputs", "remove_semicolons", "append_terminal_punctuation",
     "capitalize_first_letter",
@@ -147,13 +147,13 @@ def record(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
     }
 
 
-def many(folder: Path) -> dict[str, np.ndarray]:
+def many(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
     """What the makers' program makes of each of `MANY`, with the voice of `recording`."""
     import torch
     from pocket_tts import TTSModel
     from pocket_tts.utils.config import CONFIGS_DIR, load_config
 
-    model = TTSModel.load_model(config=str(folder / "model.yaml"))
+    model = TTSModel.load_model(config=str(folder / "model.yaml"), sampler_decode_steps=steps)
     model.max_decoder_frames_per_call = 1
     voice = model.get_state_for_audio_prompt(torch.from_numpy(recording())[None])
     spied = Spied(model)
@@ -181,16 +181,20 @@ def main() -> None:
     if sys.argv[1:2] == ["--many"]:
         np.savez(sys.argv[3], **many(Path(sys.argv[2])))  # type: ignore[arg-type]
         return
-    for variant in sys.argv[1:] or [*TINY, "many"]:
-        drawn = MANY_MODEL if variant == "many" else variant
-        with tempfile.TemporaryDirectory() as place:
+    place = TESTS / "recordings"
+    place.mkdir(exist_ok=True)
+    for variant in sys.argv[1:] or TINY:
+        with tempfile.TemporaryDirectory() as made:
             tokenizer = TESTS / "vectors" / "unigram.model"
-            folder = write(Path(place), drawn, eos=EOS.get(drawn, USUAL_EOS), tokenizer=tokenizer)
-            found = many(folder) if variant == "many" else record(folder, STEPS.get(drawn, 1))
-        out = TESTS / "recordings" / f"{variant}.npz"
-        out.parent.mkdir(exist_ok=True)
-        np.savez_compressed(out, **found)  # type: ignore[arg-type]
-        print(out.name, [v.tolist() for key, v in found.items() if key.endswith("frames")])
+            eos = EOS.get(variant, USUAL_EOS)
+            folder = write(Path(made), variant, eos=eos, tokenizer=tokenizer)
+            steps = STEPS.get(variant, 1)
+            for name, found in (
+                (variant, record(folder, steps)),
+                (f"many_{variant}", many(folder, steps)),
+            ):
+                np.savez_compressed(place / f"{name}.npz", **found)  # type: ignore[arg-type]
+                print(name, [v.tolist() for key, v in found.items() if key.endswith("frames")])
 
 
 if __name__ == "__main__":

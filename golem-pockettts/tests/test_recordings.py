@@ -18,7 +18,6 @@ from ref.pocket_tts import (
     MANY,
     MANY_EVERY,
     MANY_LATENTS,
-    MANY_MODEL,
     MANY_MOST,
     MOST,
     SEED,
@@ -96,17 +95,15 @@ def test_voice_latents_and_sound(folder: Path, recorded: dict, latents: list) ->
 
 
 @pytest.fixture(scope="module")
-def many() -> dict[str, np.ndarray]:
-    with np.load(HERE / "recordings" / "many.npz") as found:
+def many(variant: str) -> dict[str, np.ndarray]:
+    with np.load(HERE / "recordings" / f"many_{variant}.npz") as found:
         return dict(found)
 
 
 @pytest.fixture(scope="module")
-def spoken(many: dict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketSpeaking]:
-    made = tmp_path_factory.mktemp("many")
-    write(made, MANY_MODEL, eos=USUAL_EOS, tokenizer=HERE / "vectors" / "unigram.model")
-    assert checksum(made) == str(many["weights"]), "these are not the recorded weights"
-    with opened(made) as speaking:
+def spoken(folder: Path, many: dict) -> Iterator[PocketSpeaking]:
+    assert checksum(folder) == str(many["weights"]), "these are not the recorded weights"
+    with opened(folder) as speaking:
         yield speaking
 
 
