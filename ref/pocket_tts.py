@@ -17,8 +17,9 @@ third of its latents and every 61st sample of its sound.
 
     python -m ref.pocket_tts --of FOLDER FILE.npz
 
-writes what a recording of a VARIANT has for the model whose model.yaml lies in FOLDER; with
-`--many` instead of `--of` what its many_VARIANT.npz has.
+writes what a recording of a VARIANT has for the model in FOLDER; with `--many` instead of `--of`
+what its many_VARIANT.npz has. Without a model.yaml the folder is one of a published model's name,
+and the makers' own yaml of it is taken.
 
 `ref.drawn_pocket` writes the weights, `recording` the sound that a voice is made of.
 """
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from ref.drawn_pocket import TINY, write
 
@@ -122,14 +124,40 @@ class Spied:
             kept.clear()
 
 
+def loaded(folder: Path, steps: int) -> Any:
+    """The makers' model of a folder; the files are the folder's whatever the yaml says."""
+    from pocket_tts import TTSModel
+    from pocket_tts.utils.config import CONFIGS_DIR
+
+    with tempfile.TemporaryDirectory() as place:
+        path = folder / "model.yaml"
+        if not path.exists():
+            given = yaml.safe_load((CONFIGS_DIR / f"{folder.name}.yaml").read_text("utf-8"))
+            given["weights_path"] = str(folder / "model.safetensors")
+            vocabulary = next(folder.glob("tokenizer.*"))
+            given["flow_lm"]["lookup_table"]["tokenizer_path"] = str(vocabulary)
+            path = Path(place) / "model.yaml"
+            path.write_text(yaml.safe_dump(given), encoding="utf-8")
+        model = TTSModel.load_model(config=str(path), sampler_decode_steps=steps)
+    model.max_decoder_frames_per_call = 1
+    return model
+
+
+def voiced(model: Any, folder: Path) -> Any:
+    """The voice of `recording`, or where the weights make none the folder's first."""
+    import torch
+
+    if model.flow_lm.speaker_proj_weight.any():
+        return model.get_state_for_audio_prompt(torch.from_numpy(recording())[None])
+    return model.get_state_for_audio_prompt(min((folder / "embeddings").glob("*.safetensors")))
+
+
 def record(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
     """What the makers' program makes of the model in a folder."""
     import torch
-    from pocket_tts import TTSModel
 
-    model = TTSModel.load_model(config=str(folder / "model.yaml"), sampler_decode_steps=steps)
-    model.max_decoder_frames_per_call = 1
-    voice = model.get_state_for_audio_prompt(torch.from_numpy(recording())[None])
+    model = loaded(folder, steps)
+    voice = voiced(model, folder)
     last = list(voice.values())[-1]["cache"][:, 0].numpy()
     spied = Spied(model)
     torch.manual_seed(SEED)
@@ -148,14 +176,12 @@ def record(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
 
 
 def many(folder: Path, steps: int = 1) -> dict[str, np.ndarray]:
-    """What the makers' program makes of each of `MANY`, with the voice of `recording`."""
+    """What the makers' program makes of each of `MANY`."""
     import torch
-    from pocket_tts import TTSModel
     from pocket_tts.utils.config import CONFIGS_DIR, load_config
 
-    model = TTSModel.load_model(config=str(folder / "model.yaml"), sampler_decode_steps=steps)
-    model.max_decoder_frames_per_call = 1
-    voice = model.get_state_for_audio_prompt(torch.from_numpy(recording())[None])
+    model = loaded(folder, steps)
+    voice = voiced(model, folder)
     spied = Spied(model)
     found = {"weights": np.array(checksum(folder))}
     for i, (language, text) in enumerate(MANY):

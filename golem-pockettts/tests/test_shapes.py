@@ -1,9 +1,10 @@
 """Models of the real shapes beside the makers' own program, where both are at hand.
 
-GOLEM_TEST_TTS         a folder of folders, each with a model.yaml and its weights, such as
-                       `python -m ref.drawn_pocket FOLDER english --eos=-5 --pieces 420
-                       --tokenizer golem-pockettts/tests/vectors/unigram.model` writes
-GOLEM_TEST_TTS_PYTHON  an interpreter with pocket-tts, by default the one that runs the tests
+GOLEM_TEST_TTS            a folder of folders, each with a model.yaml and its weights, such as
+                          `python -m ref.drawn_pocket FOLDER english --eos=-5 --pieces 420
+                          --tokenizer golem-pockettts/tests/vectors/unigram.model` writes
+GOLEM_TEST_TTS_PUBLISHED  a folder of folders as `golem pull pocket-tts:NAME` leaves them
+GOLEM_TEST_TTS_PYTHON     an interpreter with pocket-tts, by default the one that runs the tests
 """
 
 from __future__ import annotations
@@ -29,16 +30,22 @@ from ref.pocket_tts import (
 )
 
 from golem_core.model import Options
-from golem_core.speech import Delivery
+from golem_core.speech import Delivery, Voice
 from golem_core.weights import open_weights
 from golem_pockettts.drawing import Drawn
 from golem_pockettts.languages import published_rules
 from golem_pockettts.model import PocketTts
+from golem_pockettts.speaking import PocketSpeaking
 
 ROOT = Path(__file__).parent.parent.parent
-PLACE = os.environ.get("GOLEM_TEST_TTS", "")
+PLACES = {"GOLEM_TEST_TTS": "model.yaml", "GOLEM_TEST_TTS_PUBLISHED": "model.safetensors"}
 PYTHON = os.environ.get("GOLEM_TEST_TTS_PYTHON", sys.executable)
-FOLDERS = sorted(path.parent for path in Path(PLACE).glob("*/model.yaml")) if PLACE else []
+FOLDERS = sorted(
+    path.parent
+    for variable, file in PLACES.items()
+    if (place := os.environ.get(variable))
+    for path in Path(place).glob(f"*/{file}")
+)
 
 
 def makers() -> bool:
@@ -48,7 +55,7 @@ def makers() -> bool:
 
 of_each = pytest.mark.parametrize("folder", FOLDERS, ids=[folder.name for folder in FOLDERS])
 where_named = pytest.mark.skipif(
-    not FOLDERS, reason="GOLEM_TEST_TTS names no folder with models in it"
+    not FOLDERS, reason=f"neither of {', '.join(PLACES)} names a folder with models in it"
 )
 
 
@@ -60,6 +67,11 @@ def theirs(kind: str, folder: Path, out: Path) -> dict[str, np.ndarray]:
     subprocess.run(command, check=True, cwd=ROOT)
     with np.load(out) as found:
         return dict(found)
+
+
+def voiced(speaking: PocketSpeaking) -> Voice:
+    """The voice of `recording`, or where the weights make none the folder's first."""
+    return speaking.voice(recording() if speaking.clones else speaking.voices()[0])
 
 
 @pytest.fixture
@@ -85,7 +97,7 @@ def test_as_the_makers(folder: Path, tmp_path: Path, latents: list) -> None:
     wanted = theirs("--of", folder, tmp_path / "theirs.npz")
     weights = open_weights(folder)
     with PocketTts.open(weights, Options()).speaking(weights, threads=2) as speaking:
-        voice = speaking.voice(recording())
+        voice = voiced(speaking)
         np.testing.assert_allclose(voice.kept[-1], wanted["voice"], atol=1e-5)
         delivery = Delivery(seed=SEED, max_tokens=MOST)
         sound = speaking.speak(TEXT, voice, delivery).whole()
@@ -103,7 +115,7 @@ def test_twenty_texts_as_the_makers(
     wanted = theirs("--many", folder, tmp_path / "many.npz")
     weights = open_weights(folder)
     with PocketTts.open(weights, Options()).speaking(weights, threads=2) as speaking:
-        voice, config = speaking.voice(recording()), speaking.config
+        voice, config = voiced(speaking), speaking.config
         for i, (language, text) in enumerate(MANY):
             rules = published_rules(language, config.text.tokenizer)
             monkeypatch.setattr(speaking, "config", replace(config, text=rules))
