@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import logging
 import shutil
 import socket
 import struct
@@ -312,6 +313,28 @@ def test_a_client_that_hangs_up_is_spoken_to_no_more(server, kind: str, reset: b
             time.sleep(0.01)
     finally:
         held.speaking.delay = 0.0
+
+
+@pytest.mark.parametrize("kind", ["audio", "sse"])
+def test_who_hangs_up_after_the_end_has_not_left(server, kind: str, caplog) -> None:
+    body = json.dumps({"model": "tones", "input": "one three", "stream_format": kind}).encode()
+    place = urlsplit(server.url)
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
+    with caplog.at_level(logging.INFO, "golem.access"):
+        for n in range(1, 11):
+            with socket.create_connection((place.hostname, place.port), timeout=10) as client:
+                client.sendall(head.encode() + body)
+                got = b""
+                while not got.endswith(b"\r\n0\r\n\r\n"):
+                    piece = client.recv(4096)
+                    assert piece
+                    got += piece
+            begun = time.monotonic()
+            while len(caplog.records) < n:
+                assert time.monotonic() - begun < 10
+                time.sleep(0.005)
+    assert {record.golem["status"] for record in caplog.records} == {200}
 
 
 def test_a_slow_reader_is_not_run_ahead_of(server) -> None:

@@ -95,7 +95,8 @@ class Spoken:
         if self._watch is not None:
             left = "stalled" if isinstance(error, Stalled) else "cancelled"
             self._watch.end("stop" if self._whole else left)
-        await asyncio.shield(self._served.in_thread(self._close))
+        if not self._whole:  # a whole one gave back all it had, so its client may hang up at once
+            await asyncio.shield(self._served.in_thread(self._close))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while not self._whole:
@@ -113,8 +114,10 @@ class Spoken:
                 self.frames += 1
                 return self._encoder.write(samples), len(samples)
             last = b"" if self._after is None else self._encoder.write(self._after)
+            last += self._encoder.finish()
+            self._encoder.close()
             self._whole = True
-            return last + self._encoder.finish(), 0
+            return last, 0
 
     def _close(self) -> None:
         self._speech.cancel()
