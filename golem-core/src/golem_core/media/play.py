@@ -22,6 +22,10 @@ PLAYERS: dict[str, tuple[str, ...]] = {
 }
 
 
+# What a player says that heard nothing and yet ends with 0.
+SILENT = ("audio open failed",)
+
+
 def find_player() -> str | None:
     """The first player that is installed; None if none is."""
     return next((name for name in PLAYERS if shutil.which(name)), None)
@@ -58,10 +62,10 @@ class Player:
         self._end()
 
     def _end(self) -> None:
-        _, said = self._process.communicate()
-        if self._process.returncode:
-            lines = said.decode("utf-8", "replace").strip().splitlines()
-            reason = lines[-1] if lines else "it gave no reason"
+        _, told = self._process.communicate()
+        said = told.decode("utf-8", "replace").strip()
+        if self._process.returncode or any(words in said for words in SILENT):
+            reason = said.splitlines()[-1] if said else "it gave no reason"
             raise GolemError(f"{self.name} ended with {self._process.returncode}: {reason}")
 
     def close(self) -> None:
