@@ -105,7 +105,8 @@ def test_only_the_layers_that_are_used_are_imported():
     ("format", "cols", "size"),
     [("Q4_0", 64, 576), ("Q4_1", 64, 640), ("Q5_0", 64, 704), ("Q5_1", 64, 768),
      ("Q8_0", 64, 1088), ("Q4_0", 32, 576), ("Q4_K", 256, 2368), ("Q5_K", 256, 2880),
-     ("Q6_K", 256, 3392), ("F32", 3, 192), ("BF16", 3, 128), ("MXFP4", 32, 272)],
+     ("Q6_K", 256, 3392), ("F32", 3, 192), ("BF16", 3, 128), ("MXFP4", 32, 272),
+     ("W8", 32, 1088), ("W8A8", 128, 2112)],
 )  # fmt: skip
 def test_the_size_of_a_panel(format, cols, size):
     number = dispatch.FORMATS[format]

@@ -248,6 +248,40 @@ def test_quantise(layer: Floats, cols: int, size: float) -> None:
 
 
 @every_layer
+@pytest.mark.parametrize("cols", [128, 384, 3072])
+@pytest.mark.parametrize("size", [1e-42, 1e-30, 1.0, 1e30])
+def test_quantise_runs(layer: Floats, cols: int, size: float) -> None:
+    x = floats(cols, seed=cols, offset=1) * np.float32(size)
+    x[5] = 0.5 * x[:128].max()
+    runs = x.reshape(-1, 128)
+    codes, scales = np.full(cols, 99, np.int8), np.full(cols // 128, 99, np.float32)
+    sums = np.full(cols // 128, 99, np.int32)
+    layer.quantise_runs(x, codes, scales, sums)
+    amax = np.abs(runs).max(1, keepdims=True)
+    if size < 1e-36:
+        assert not codes.any()
+        assert not scales.any()
+    else:
+        assert np.array_equal(scales, amax[:, 0] / np.float32(127))
+        wanted = np.rint(runs * (np.float32(127) / amax))
+        assert np.array_equal(codes.reshape(-1, 128), wanted)
+    assert np.array_equal(sums, codes.reshape(-1, 128).astype(int).sum(1))
+
+
+@every_layer
+def test_quantise_runs_passes_nan_on(layer: Floats) -> None:
+    x = np.ones(512, np.float32)
+    x[127], x[128], x[400] = np.nan, -np.inf, 127
+    codes, scales = np.full(512, 99, np.int8), np.full(4, 99, np.float32)
+    sums = np.full(4, 99, np.int32)
+    layer.quantise_runs(x, codes, scales, sums)
+    assert np.isnan(scales[:2]).all()
+    assert scales[2:].tolist() == [np.float32(1) / np.float32(127), 1]
+    assert not codes[:256].any()
+    assert sums.tolist() == [0, 0, 128 * 127, 127 + 127]
+
+
+@every_layer
 def test_quantise_rounds_to_even_and_passes_nan_on(layer: Floats) -> None:
     x = np.zeros(32 * 5, np.float32)
     x[:6] = [127, 0.5, 1.5, 2.5, -0.5, -1.5]

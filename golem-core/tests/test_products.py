@@ -13,11 +13,14 @@ from golem_core.cpu import dispatch, probe_products
 from golem_core.weights.formats import FORMATS
 
 FLOATS = ("F32", "F16", "BF16")
-CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "W8A8")
+RUNS = {"W8A8": 128}  # values under a scale of the columns, where it is not 32
 TILED = ("Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4")
 
 # Where the halves of a block lie: the scale, and the scale of the minimum.
-SCALE = {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108} | dict.fromkeys((*CODED[:7], *TILED[2:4]), 0)
+SCALE = {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108} | dict.fromkeys(
+    (*CODED[:7], *TILED[2:4], "W8", "W8A8"), 0
+)
 MINIMUM = {"Q4_1": 2, "Q5_1": 2, "Q4_K": 2, "Q5_K": 2, "Q2_K": 82}
 
 
@@ -62,19 +65,19 @@ def floats(name, blocks):
     return format.dequantize(flat).reshape(len(blocks), -1)
 
 
-def columns(n, cols, seed=1):
-    """Random columns as the kernels read them: codes, scales, sums, halves."""
+def columns(n, cols, seed=1, run=32):
+    """Random columns as the kernels read them: codes, scales, sums, halves; a scale each `run`."""
     rng = np.random.default_rng(seed)
     codes = rng.integers(-127, 128, (n, cols)).astype(np.int8)
     codes[0] = 127 if n > 1 else codes[0]
-    scales = rng.random((n, cols // 32)).astype(np.float32)
+    scales = rng.random((n, cols // run)).astype(np.float32)
     scales[-1, -1] = 0
     wide = codes.astype(np.int32)
     return (
         codes,
         scales,
-        wide.reshape(n, -1, 32).sum(2, dtype=np.int32),
-        wide.reshape(n, -1, 16).sum(2, dtype=np.int32),
+        wide.reshape(n, -1, run).sum(2, dtype=np.int32),
+        wide.reshape(n, -1, run // 2).sum(2, dtype=np.int32),
     )
 
 
@@ -91,12 +94,13 @@ def fma(a, b, c):
 def reference(name, blocks, x):
     """Block after block: the exact integer sum, then one fused multiply-add, [n, rows]."""
     codes, scales, sums, _ = x
+    run = RUNS.get(name, 32)
     only_codes, only_minima = blocks.copy(), blocks.copy()
     put(only_codes, SCALE[name], 1)
     put(only_minima, SCALE[name], 0)
     if name in MINIMUM:
         put(only_codes, MINIMUM[name], 0)
-    q = floats(name, only_codes).reshape(len(blocks), -1, 32)
+    q = floats(name, only_codes).reshape(len(blocks), -1, run)
     d = blocks[..., SCALE[name] : SCALE[name] + 2].copy().view(np.float16).astype(np.float32)
     d = np.repeat(d[..., 0], q.shape[1] // blocks.shape[1], axis=1)
     m = floats(name, only_minima).reshape(q.shape)[..., 0]
@@ -105,7 +109,7 @@ def reference(name, blocks, x):
         q, d = q / np.maximum(s, 1)[..., None], d * s.astype(np.float32)
     out = np.zeros((len(codes), len(blocks)), np.float32)
     for b in range(q.shape[1]):
-        exact = codes[:, 32 * b : 32 * b + 32].astype(np.float64) @ q[:, b].T
+        exact = codes[:, run * b : run * b + run].astype(np.float64) @ q[:, b].T
         scale = scales[:, b, None]
         out = fma(exact.astype(np.float32), d[:, b] * scale, out)
         if name in MINIMUM:
@@ -152,7 +156,7 @@ def test_every_half_is_read():
 def test_products_of_codes_equal_the_reference(name, rows, cols):
     blocks = matrix(name, rows, cols)
     packed = probe_products.pack(name, blocks.reshape(-1), rows, cols)
-    x = columns(14, cols)
+    x = columns(14, cols, run=RUNS.get(name, 32))
     wanted = reference(name, blocks, x)
     for n in range(1, 15):
         found = probe_products.product(name, packed, rows, cols, x, columns=n)
@@ -163,10 +167,10 @@ def test_products_of_codes_equal_the_reference(name, rows, cols):
 @pytest.mark.parametrize("name", CODED)
 def test_products_with_many_columns_equal_the_reference(name):
     # An odd number of panels, and more blocks than a kernel of tiles unpacks at a time.
-    rows, cols = 72, 1280 if name.endswith("K") else 1184
+    rows, cols = 72, 1280 if name.endswith(("K", "A8")) else 1184
     blocks = matrix(name, rows, cols)
     packed = probe_products.pack(name, blocks.reshape(-1), rows, cols)
-    codes, scales, *sums = columns(270, cols)
+    codes, scales, *sums = columns(270, cols, run=RUNS.get(name, 32))
     scales[5, 7] = np.nan  # of no other column
     codes = np.concatenate([np.zeros(1, np.int8), codes.reshape(-1)])[1:].reshape(codes.shape)
     x = (codes, scales, *sums)
@@ -191,8 +195,8 @@ def test_an_odd_number_of_blocks(name, cols):
 @pytest.mark.parametrize("n", [2, 48])
 @pytest.mark.parametrize("name", CODED)
 def test_the_largest_codes_do_not_overflow(name, n):
-    blocks = np.full_like(matrix(name, 16, 256), 0x00 if name in ("Q6_K", "Q8_0") else 0xFF)
-    if name == "Q8_0":
+    blocks = np.full_like(matrix(name, 16, 256), 0x00 if name == "Q6_K" else 0xFF)
+    if name in ("Q8_0", "W8A8"):
         blocks[...] = 0x80
     if name == "Q6_K":
         blocks[..., 192:208] = 0x80
@@ -200,13 +204,14 @@ def test_the_largest_codes_do_not_overflow(name, n):
     if name in MINIMUM:
         put(blocks, MINIMUM[name], 0.01)
     packed = probe_products.pack(name, blocks.reshape(-1), 16, 256)
+    run = RUNS.get(name, 32)
     for code in (-127, 127):
         codes = np.full((n, 256), code, np.int8)
         x = (
             codes,
-            np.ones((n, 8), np.float32),
-            np.full((n, 8), 32 * code, np.int32),
-            np.full((n, 16), 16 * code, np.int32),
+            np.ones((n, 256 // run), np.float32),
+            np.full((n, 256 // run), run * code, np.int32),
+            np.full((n, 512 // run), run // 2 * code, np.int32),
         )
         found = probe_products.product(name, packed, 16, 256, x)
         assert np.array_equal(found, reference(name, blocks, x))
@@ -256,6 +261,19 @@ def test_columns_of_bf16_are_rounded_to_nearest_even_and_nan_stays():
     assert np.array_equal(found, np.array(wanted, np.float32), equal_nan=True)
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(40, 32), (16, 96), (72, 480)])
+def test_products_of_bytes_with_floats_equal_the_reference(rows, cols):
+    blocks = matrix("W8", rows, cols)
+    packed = probe_products.pack("W8", blocks.reshape(-1), rows, cols)
+    x = np.random.default_rng(2).standard_normal((40, cols)).astype(np.float32)
+    x[7, 3] = np.nan  # of no other column
+    wanted = float_reference("W8", floats("W8", blocks), x)
+    for n in (*range(1, 16), 40):
+        found = probe_products.product("W8", packed, rows, cols, x, columns=n)
+        assert np.array_equal(found[:, :rows], wanted[:n], equal_nan=True)
+        assert not np.nan_to_num(found[:, rows:]).any()
+
+
 @pytest.mark.parametrize("name", TILED)
 def test_products_through_tiles_equal_the_reference(name):
     blocks = matrix(name, 40, 512)
@@ -277,7 +295,8 @@ def test_a_part_of_the_rows_and_columns(name):
     assert np.array_equal(part[2:5], whole[2:5])
     assert (part[:2] == 0xFF).all()
     assert (part[5:] == 0xFF).all()
-    x = columns(9, 256) if name in CODED else columns(9, 256)[0].astype(np.float32)
+    x = columns(9, 256, run=RUNS.get(name, 32))
+    x = x if name in CODED else x[0].astype(np.float32)
     everything = probe_products.product(name, whole, 100, 256, x)
     found = probe_products.product(name, whole, 100, 256, x, first=2, panels=3, column=4, columns=5)
     assert np.array_equal(found, everything[4:9, 32:80])

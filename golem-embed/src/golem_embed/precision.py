@@ -1,8 +1,13 @@
 """How matrices are kept, and so multiplied.
 
-    f32    in float32: as the file has them, F32 or F16; BF16 is widened, which changes no number
-    bf16   rounded to bfloat16
-    int8   8-bit weights in blocks of 32 with a scale each, and the columns rounded alike
+    f32           in float32: as the file has them, F32 or F16; BF16 is widened, which changes no
+                  number
+    bf16          rounded to bfloat16
+    int8-weights  8-bit weights in blocks of 32 with a scale each; what they are multiplied with
+                  stays float32
+    int8          8-bit weights, and what they are multiplied with in 8 bits too: rows and columns
+                  have a scale for each 128 of their values, or for each 32 where rows are no
+                  multiple of 128
 
 What is looked up (tables), added or normed stays as it is in the file. A matrix that is quantised
 in the file is never taken for another: it is multiplied as it is, and `keep` says so.
@@ -19,9 +24,9 @@ import numpy.typing as npt
 
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph import Graph
-from golem_core.weights import FORMATS, Stored, Weights
+from golem_core.weights import FORMATS, Format, Stored, Weights
 
-FORMAT = {"f32": "F32", "bf16": "BF16", "int8": "Q8_0"}
+FORMAT = {"f32": "F32", "bf16": "BF16", "int8-weights": "W8", "int8": "W8A8"}
 PRECISIONS = tuple(FORMAT)
 FLOATS = ("F32", "F16", "BF16")
 
@@ -60,6 +65,12 @@ def _blocks(values: npt.NDArray[np.float32], block: int) -> npt.NDArray[np.float
     return np.ascontiguousarray(values).reshape(-1, block)
 
 
+def _wanted(precision: str, cols: int) -> Format:
+    """The format that a matrix with rows of `cols` is kept in."""
+    wanted = FORMATS[FORMAT[precision]]
+    return FORMATS["Q8_0"] if precision == "int8" and cols % wanted.block else wanted
+
+
 def matrices(graph: Graph) -> set[str]:
     """The names of what a graph multiplies with."""
     return {op.weights[0].name for op in graph.ops if op.kind == "linear"}
@@ -74,11 +85,11 @@ def keep(weights: Weights, precision: str, names: Collection[str]) -> tuple[Weig
         raise BadRequest(
             f"precision is {precision!r}, expected {', '.join(PRECISIONS)}", "precision"
         )
-    wanted = FORMATS[FORMAT[precision]]
     tensors = dict(weights.tensors)
     quantised = set()
     for name in names:
         stored = tensors[name]
+        wanted = _wanted(precision, stored.shape[-1])
         if stored.format.name not in FLOATS:
             if precision != "f32":
                 raise Unsupported(

@@ -114,13 +114,13 @@ LAYERS = tuple(
 FORMATS = {
     name: number
     for number, name in enumerate((
-        "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K",
-        "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+        "F32", "F16", "BF16", "W8", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K",
+        "W8A8", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4",
     ))
 }
 SINGLES = (
-    "quantise", "round_bf16", "rms_norm", "layer_norm", "silu", "gelu_tanh", "gelu_erf", "sigmoid",
-    "elu", "add", "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float",
+    "quantise", "quantise_runs", "round_bf16", "rms_norm", "layer_norm", "silu", "gelu_tanh",
+    "gelu_erf", "sigmoid", "elu", "add", "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float",
     "attend_half", "attend_float", "attend_within", "axpy", "conv", "delta",
 )
 NAMES = (

@@ -40,19 +40,22 @@ from golem_core.graph.stages import (
     Stage,
     WithinStage,
 )
-from golem_core.graph.storage import storage
+from golem_core.graph.storage import View, storage
 from golem_core.threads import choose
 
-# Formats whose products read quantised columns, or columns rounded to bf16; the others read floats.
+# Formats whose products read quantised columns, in runs of BLOCK or of RUN, or columns rounded to
+# bf16; the others read floats.
 CODED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+LONG = ("W8A8",)
 ROUNDED = ("BF16",)
-PREPARED = CODED + ROUNDED
+PREPARED = CODED + LONG + ROUNDED
 
 # Formats of the matrices of convolutions whose kernels read windows that overlap, in floats. Those
 # in CODED read windows of codes that are put beside each other.
 CONVOLVED = ("F32", "F16")
 
 BLOCK = 32  # elements that are quantised together
+RUN = 128  # for the formats in LONG
 
 # The lanes of a delta net's state that lie together, as kernels/table.pxd has it.
 LANES = 32
@@ -98,9 +101,10 @@ class _Lowering:
         self.kept, self.kv = kept, kv
         self.width, self.outputs, self.pages, self.slots = width, outputs, pages, states
         self.views = storage(graph)
-        self.stages = fuse(graph, CODED, kept, rounded=ROUNDED)
+        self.stages = fuse(graph, CODED + LONG, kept, rounded=ROUNDED)
         self.reading = len(self.stages)  # the stages after these are the drafting pass's
-        self.stages += fuse(graph, CODED, kept, DRAFTING, ROUNDED)
+        self.stages += fuse(graph, CODED + LONG, kept, DRAFTING, ROUNDED)
+        self.long = self.read_in_runs()
         self.ropes = list({op.attributes["rope"]: None for op in graph.ops if op.kind == "rope"})
         self.tape = Tape(Pool(workers), width, outputs, list(pages))
         self.matrices = Matrices(self.tape, self.stages)
@@ -145,8 +149,31 @@ class _Lowering:
     def lay_values(self) -> Arena:
         """Where the values lie."""
         return Arena(
-            self.graph, self.stages, self.views, self.width, self.outputs, self.kept, CODED, ROUNDED
+            self.graph,
+            self.stages,
+            self.views,
+            self.width,
+            self.outputs,
+            self.kept,
+            CODED + LONG,
+            ROUNDED,
         )
+
+    def read_in_runs(self) -> set[View]:
+        """What is quantised in runs of RUN, since products of the formats in LONG read it."""
+        found, others = set(), set()
+        for stage in self.stages:
+            if isinstance(stage, (ProductStage, ExpertStage)):
+                formats = {product.weight.stored.format.name for product in stage.products}
+                if formats & {*LONG}:
+                    found.add(self.views[stage.x])
+                if formats & {*CODED} or (formats & {*LONG} and isinstance(stage, ExpertStage)):
+                    others.add(self.views[stage.x])
+        if found & others:
+            raise Unsupported(
+                f"{', '.join(LONG)} is not multiplied beside {', '.join(CODED)}, nor by experts"
+            )
+        return found
 
     def product_scratch(self) -> int:
         """Floats that a product of a dequantised panel keeps by a worker."""
@@ -196,7 +223,9 @@ class _Lowering:
 
     def write_rows(self, stage: RowStage, before: list[dict[str, Any]]) -> None:
         ops = before + [row_op(op, self.arena) for op in stage.ops]
-        ops += [quantise(tensor, self.arena) for tensor in stage.quantise]
+        for tensor in stage.quantise:
+            run = RUN if self.views[tensor] in self.long else BLOCK
+            ops.append(quantise(tensor, self.arena, run))
         ops += [rounding(tensor, self.arena) for tensor in stage.rounding]
         self.tape.add_rows(stage.rows == PICKED, rate(stage.rows), ops)
 

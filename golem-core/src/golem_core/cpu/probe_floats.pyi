@@ -17,6 +17,9 @@ class Floats:
     def quantise(
         self, x: Floats32, codes: NDArray[np.int8], scales: Floats32, sums: Ints32, halves: Ints32
     ) -> None: ...
+    def quantise_runs(
+        self, x: Floats32, codes: NDArray[np.int8], scales: Floats32, sums: Ints32
+    ) -> None: ...
     def rms_norm(self, x: Floats32, weight: Floats32 | None, eps: float, out: Floats32) -> None: ...
     def layer_norm(
         self,

@@ -33,6 +33,11 @@ cdef class Floats:
         """x [cols] float32 to int8 [cols], float32 [cols / 32], int32 [cols / 32], [cols / 16]."""
         self.k.quantise(&x[0], x.shape[0], &codes[0], &scales[0], &sums[0], &halves[0])
 
+    def quantise_runs(self, const float[::1] x, signed char[::1] codes, float[::1] scales,
+                      int[::1] sums):
+        """x [cols] float32 to int8 [cols], float32 [cols / 128], int32 [cols / 128]."""
+        self.k.quantise_runs(&x[0], x.shape[0], &codes[0], &scales[0], &sums[0], NULL)
+
     def rms_norm(self, const float[::1] x, weight, float eps, float[::1] out):
         """x, weight (or None) and out are [cols] float32."""
         self.k.rms_norm(&x[0], pointer(weight), x.shape[0], eps, &out[0])

@@ -8,7 +8,7 @@ import numpy as np
 from cpython.buffer cimport PyBUF_WRITABLE, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 from golem_core.cpu.dispatch cimport kernels
-from golem_core.cpu.kernels.table cimport BF16, Columns, Packed, Q2_K, Q4_0
+from golem_core.cpu.kernels.table cimport BF16, Columns, Packed, Q2_K, Q4_0, W8A8
 
 from golem_core.cpu import dispatch
 
@@ -71,7 +71,7 @@ def product(str format, packed, Py_ssize_t rows, Py_ssize_t cols, x, Py_ssize_t 
     `packed` is uint8, as `pack` returns it, or the stored rows of a format that is not packed.
     `x` is float32 [n, cols] for the formats that multiply floats (rounded here for BF16); else
     (codes int8 [n, cols], scales float32 [n, cols / 32], sums int32 [n, cols / 32], halves int32
-    [n, cols / 16]).
+    [n, cols / 16]), for W8A8 with 128 instead of 32 and 64 instead of 16.
     """
     cdef int number = dispatch.FORMATS[format]
     cdef bint coded = Q4_0 <= number < Q2_K
@@ -85,7 +85,8 @@ def product(str format, packed, Py_ssize_t rows, Py_ssize_t cols, x, Py_ssize_t 
         raise ValueError(f"{packed.size} bytes of {format}, wanted {needed}")
     if coded:
         n = len(x[0])
-        shapes = [(n, cols), (n, cols // 32), (n, cols // 32), (n, cols // 16)]
+        run = 128 if number == W8A8 else 32
+        shapes = [(n, cols), (n, cols // run), (n, cols // run), (n, 2 * (cols // run))]
         if [a.shape for a in x] != shapes:
             raise ValueError(f"columns are {[a.shape for a in x]}, wanted {shapes}")
         codes, scales = _View(x[0], np.int8), _View(x[1], np.float32)

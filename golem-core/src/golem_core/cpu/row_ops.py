@@ -90,12 +90,13 @@ def row_op(op: Op, arena: Arena) -> dict[str, Any]:
     return made
 
 
-def quantise(tensor: Tensor, arena: Arena) -> dict[str, Any]:
-    """The codes of a row that products read."""
+def quantise(tensor: Tensor, arena: Arena, run: int) -> dict[str, Any]:
+    """The codes of a row that products read, with a scale for each `run` of them."""
     return {
         "kind": "quantise",
         "a": arena.place_of(tensor),
         "size": tensor.size,
+        "dim": run,
         "codes": arena.codes[arena.views[tensor]],
     }
 

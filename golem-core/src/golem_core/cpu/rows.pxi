@@ -57,12 +57,12 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
         for i in range(op.heads):
             op.rope(a + i * op.dim, b, b + op.half, op.half, op.dim, out + i * op.dim)
     elif op.kind == QUANTISE:
-        blocks = op.size // 32
-        k.quantise(a, op.size,
-                   <signed char*>op.codes.codes + row * op.size,
-                   <float*>op.codes.scales + row * blocks,
-                   <int*>op.codes.sums + row * blocks,
-                   <int*>op.codes.halves + row * 2 * blocks)
+        blocks = op.size // op.dim
+        op.quantise(a, op.size,
+                    <signed char*>op.codes.codes + row * op.size,
+                    <float*>op.codes.scales + row * blocks,
+                    <int*>op.codes.sums + row * blocks,
+                    <int*>op.codes.halves + row * 2 * blocks)
     elif op.kind == ROUND:
         op.round(a, op.size, out)
     elif op.kind == ADD:

@@ -1,7 +1,7 @@
 """The structures of a tape: what a program is on the processor, see tape.pyx."""
 
 from golem_core.cpu.kernels.table cimport (
-    Attend, Columns, Dequantise, Glu, Packed, Product, Rope, Round, Store, Within,
+    Attend, Columns, Dequantise, Glu, Packed, Product, Quantise, Rope, Round, Store, Within,
 )
 
 # Where a value's rows lie: row r at base + r * stride bytes. Without a base the row lies at
@@ -23,7 +23,7 @@ cdef struct RowOp:
     Operand out
     Py_ssize_t size             # elements of a row
     Py_ssize_t heads            # so many pieces; of a mixture: the experts that are asked
-    Py_ssize_t dim              # of so many elements
+    Py_ssize_t dim              # of so many elements; quantise: those that have a scale
     Py_ssize_t half             # rope: pairs that turn
     Py_ssize_t start            # slice: the first element of each piece; embed: the first row
     Py_ssize_t count            # slice: how many; concat: elements of each of b's pieces
@@ -38,6 +38,7 @@ cdef struct RowOp:
     Glu act
     Rope rope
     Round round
+    Quantise quantise
     Kept* cache
     Carried* state              # recall
     Columns codes               # quantise: where to

@@ -159,6 +159,7 @@ cdef class _Writer(_Room):
             elif kind == "quantise":
                 op.kind = QUANTISE
                 op.codes = self.columns(given["codes"])
+                op.quantise = table.quantise if op.dim == 32 else table.quantise_runs
             elif kind == "round":
                 op.kind = ROUND
                 op.round = table.round_bf16

@@ -29,7 +29,7 @@ class Format:
     """One way to store a tensor's elements.
 
     name: the name that ggml gives it, such as ``Q4_0``.
-    number: its number in a GGUF file; None for a type that only safetensors has.
+    number: its number in a GGUF file; None for a type that no GGUF file has.
     block, nbytes: elements in a block, and bytes in a block.
     decode: blocks uint8 [n, nbytes] to float32 [n, block]; None if golem reads no values of it.
     quantize: float32 [n, block] to blocks uint8 [n, nbytes]; None if golem does not write it.
@@ -198,7 +198,7 @@ def _to_q5_1(x: Floats) -> Bytes:
 
 
 def _q8_0(b: Bytes) -> Floats:
-    """Half d, int8 [32]: q d."""
+    """Half d, int8 [as many as there are]: q d."""
     return b[:, 2:].view(np.int8).astype(np.float32) * _half(b, 0)
 
 
@@ -343,6 +343,10 @@ _ROWS = [
     Format("IQ4_NL", 20, 32, 18, _iq4_nl),
     Format("IQ4_XS", 23, 256, 136, _iq4_xs),
     Format("MXFP4", 39, 32, 17, _mxfp4),
+    # In no file; what matrices of floats are kept in. W8 is Q8_0 whose columns stay float32. W8A8
+    # has a scale each 128 values, and its columns are codes with a scale each 128 as well.
+    Format("W8", None, 32, 34, _q8_0, _to_q8_0),
+    Format("W8A8", None, 128, 130, _q8_0, _to_q8_0),
     # Known by size, so that a file that holds them can be opened and described.
     Format("Q8_1", 9, 32, 40),
     Format("Q8_K", 15, 256, 292),
@@ -374,4 +378,4 @@ _ROWS = [
 
 FORMATS: dict[str, Format] = {f.name: f for f in _ROWS}
 BY_NUMBER: dict[int, Format] = {f.number: f for f in _ROWS if f.number is not None}
-RUNNABLE = ", ".join(f.name for f in _ROWS if f.decode is not None)
+RUNNABLE = ", ".join(f.name for f in _ROWS if f.decode is not None and f.number is not None)

@@ -37,6 +37,16 @@ cdef void dequantise_bf16(const unsigned char* source, Py_ssize_t elements,
         memcpy(out + i, &word, 4)
 
 
+cdef void dequantise_w8(const unsigned char* source, Py_ssize_t elements,
+                        float* out) noexcept nogil:
+    dequantise(W8, source, elements, out)
+
+
+cdef void dequantise_w8a8(const unsigned char* source, Py_ssize_t elements,
+                        float* out) noexcept nogil:
+    dequantise(W8A8, source, elements, out)
+
+
 cdef void dequantise_q4_0(const unsigned char* source, Py_ssize_t elements,
                         float* out) noexcept nogil:
     dequantise(Q4_0, source, elements, out)

@@ -30,6 +30,7 @@ include "recurrent.pxi"
 
 cdef void fill_floats(Kernels* k) noexcept:
     k.quantise = quantise
+    k.quantise_runs = quantise_runs
     k.rms_norm = rms_norm
     k.layer_norm = layer_norm
     k.silu = silu

@@ -84,7 +84,8 @@ cdef inline void read_part(int format, const unsigned char* p, int part, Part* o
     cdef signed char* code = out.code
     out.minus[0] = 0
     out.minus[1] = 0
-    if format == Q4_0 or format == Q4_1 or format == Q5_0 or format == Q5_1 or format == Q8_0:
+    if (format == Q4_0 or format == Q4_1 or format == Q5_0 or format == Q5_1 or format == Q8_0
+            or format == W8 or format == W8A8):
         out.scale[0] = half(p)
         if format == Q4_0:
             read_nibbles(p + 2, code)
@@ -99,7 +100,7 @@ cdef inline void read_part(int format, const unsigned char* p, int part, Part* o
             out.minus[0] = -half(p + 2)
             read_five(p + 4, p + 8, 0, code)
         else:
-            memcpy(code, p + 2, 32)
+            memcpy(code, p + 2 + 32 * part, 32)
         out.scale[1] = out.scale[0]
         out.minus[1] = out.minus[0]
     elif format == Q4_K or format == Q5_K:

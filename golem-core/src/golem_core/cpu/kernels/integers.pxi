@@ -41,7 +41,7 @@ cdef inline void step(int format, int R, int N, int j, const unsigned char* w, P
         w1 = vector(format, w + panel, j)
     for n in range(N):
         four = splat4(codes + n * cols + 4 * j)
-        if format == Q8_0:
+        if code_bits(format) == 8:
             sums[n] = dots_wide(sums[n], w0, four)
             if R == 2:
                 sums[n + WIDEST] = dots_wide(sums[n + WIDEST], w1, four)
@@ -58,7 +58,7 @@ cdef inline void start(int format, int R, int N, const int* sums, Py_ssize_t str
     for n in range(N):
         if offset(format) == 0:
             into[n] = no_dots()
-        elif format == Q8_0:
+        elif code_bits(format) == 8:
             into[n] = minus_sum_wide(sums + n * stride)
         else:
             into[n] = minus_sum(sums + n * stride, offset(format))

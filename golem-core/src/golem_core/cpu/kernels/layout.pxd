@@ -3,7 +3,8 @@
 The formats with integer products:
 
 A block is 32 columns of a panel: 8 vectors of 64 bytes, where byte 4r + e of vector j is the
-code of row r, column 4j + e. Codes are unsigned; `offset` is what stands for zero.
+code of row r, column 4j + e. Codes are unsigned; `offset` is what stands for zero. (W8's are
+signed, since its products read them as floats.)
   4 bits: vector j in the low nibbles of bytes 64j.., j < 4, vector j + 4 in the high ones.
   5 bits: then 64 bytes of fifth bits: bit j of byte 4r + e belongs to vector j.
   6 bits: then two times 64 bytes of upper pairs: bits 2j, 2j + 1 to vector j, then to j + 4.
@@ -12,7 +13,8 @@ Blocks come in groups, so that codes stay on whole cache lines: the codes of its
 their scales. Of two blocks, each with 16 halves d (and 16 halves m, for the formats with a
 minimum): value = d * code + m. Or, for the K formats, of eight, each with 16 bytes of scales
 and 16 of minima (Q6_K: two times 16 signed scales, of its 16-column halves), then for the
-group 16 halves d and 16 halves -dmin: value = d * scale * code - dmin * minimum.
+group 16 halves d and 16 halves -dmin: value = d * scale * code - dmin * minimum. Or, for W8A8,
+of four, with 16 halves d for all four, filled up to a cache line.
 A last group that is not whole is filled up with zeros.
 
 Formats in float: a panel is [cols, 16], or, of BF16, pairs of columns [even(cols) / 2, 16, 2], so
@@ -20,12 +22,13 @@ that a lane's two values are one word of 32 bits.
 """
 
 from golem_core.cpu.kernels.table cimport (
-    BF16, F16, F32, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0)
+    BF16, F16, F32, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
+    W8, W8A8)
 
 
 cdef inline int code_bits(int format) noexcept nogil:
     """Bits of a code."""
-    if format == Q8_0:
+    if format == Q8_0 or format == W8 or format == W8A8:
         return 8
     if format == Q6_K:
         return 6
@@ -36,7 +39,7 @@ cdef inline int code_bits(int format) noexcept nogil:
 
 cdef inline int offset(int format) noexcept nogil:
     """The code that stands for zero; 0 where a minimum is added instead."""
-    if format == Q8_0:
+    if format == Q8_0 or format == W8A8:
         return 128
     if format == Q6_K:
         return 32
@@ -59,17 +62,21 @@ cdef inline Py_ssize_t code_bytes(int format) noexcept nogil:
 
 cdef inline Py_ssize_t scale_bytes(int format) noexcept nogil:
     """Bytes of a block's scales."""
-    return 32 if format == Q4_0 or format == Q5_0 or format == Q8_0 or grouped(format) else 64
+    if format == W8A8:
+        return 0  # a run of four blocks has its own
+    return 32 if (format == Q4_0 or format == Q5_0 or format == Q8_0 or format == W8
+                  or grouped(format)) else 64
 
 
 cdef inline int group_shift(int format) noexcept nogil:
     """The logarithm of the blocks in a group."""
-    return 3 if grouped(format) else 1
+    return 3 if grouped(format) else 2 if format == W8A8 else 1
 
 
 cdef inline Py_ssize_t group_bytes(int format) noexcept nogil:
     cdef Py_ssize_t size = (code_bytes(format) + scale_bytes(format)) << group_shift(format)
-    return size + 64 if grouped(format) else size  # Q6_K fills the last 32
+    # Q6_K and W8A8 fill the last 32.
+    return size + 64 if grouped(format) or format == W8A8 else size
 
 
 cdef inline int block_elements(int format) noexcept nogil:
@@ -79,7 +86,7 @@ cdef inline int block_elements(int format) noexcept nogil:
     if (format == Q2_K or format == Q3_K or format == Q4_K or format == Q5_K or format == Q6_K
             or format == IQ4_XS):
         return 256
-    return 32
+    return 128 if format == W8A8 else 32
 
 
 cdef inline Py_ssize_t block_bytes(int format) noexcept nogil:
@@ -96,8 +103,10 @@ cdef inline Py_ssize_t block_bytes(int format) noexcept nogil:
         return 22
     if format == Q5_1:
         return 24
-    if format == Q8_0:
+    if format == Q8_0 or format == W8:
         return 34
+    if format == W8A8:
+        return 130
     if format == Q2_K:
         return 84
     if format == Q3_K:

@@ -41,6 +41,8 @@ cdef inline void pack_scales(int format, const unsigned char* p, int row, int in
         mine[row] = p[192 + 2 * index]
         mine[16 + row] = p[193 + 2 * index]
         memcpy(scales + 256 + 2 * row, p + 208, 2)
+    elif format == W8A8:
+        memcpy(scales + 2 * row, p, 2)
     elif grouped(format):
         k_scale(p + 4, index, &s, &n)
         mine[row] = <unsigned char>s
@@ -148,6 +150,16 @@ cdef void pack_f16(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols
 cdef void pack_bf16(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
                Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
     pack_pairs(source, rows, cols, first, panels, out)
+
+
+cdef void pack_w8(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
+    pack(W8, source, rows, cols, first, panels, out)
+
+
+cdef void pack_w8a8(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,
+               Py_ssize_t first, Py_ssize_t panels, unsigned char* out) noexcept nogil:
+    pack(W8A8, source, rows, cols, first, panels, out)
 
 
 cdef void pack_q4_0(const unsigned char* source, Py_ssize_t rows, Py_ssize_t cols,

@@ -7,12 +7,13 @@ from golem_core.cpu.kernels.layout cimport (
     offset, panel_bytes, scale_bytes)
 from golem_core.cpu.kernels.table cimport (
     BF16, F16, F32, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K,
-    Q8_0, WITHIN, Columns, Kernels, Packed)
+    Q8_0, W8, W8A8, WITHIN, Columns, Kernels, Packed)
 
 include "formats.pxi"
 include "integers.pxi"
 include "float_products.pxi"
 include "tiled.pxi"
+include "kept_bytes.pxi"
 include "within.pxi"
 
 
@@ -118,6 +119,8 @@ cdef void fill_products(Kernels* k) noexcept:
     k.product[F32] = product_f32
     k.product[F16] = product_f16
     k.product[BF16] = product_bf16
+    k.product[W8] = product_w8
+    k.product[W8A8] = product_w8a8
     k.product[Q4_0] = product_q4_0
     k.product[Q4_1] = product_q4_1
     k.product[Q5_0] = product_q5_0

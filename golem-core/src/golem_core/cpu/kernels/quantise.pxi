@@ -13,6 +13,42 @@ cdef void quantise(const float* x, Py_ssize_t cols, signed char* codes, float* s
                         scales + begin, sums + begin, halves + 2 * begin)
 
 
+# The same with a scale and a sum for each 128; of halves nothing is written.
+cdef void quantise_runs(const float* x, Py_ssize_t cols, signed char* codes, float* scales,
+                        int* sums, int* halves) noexcept nogil:
+    cdef int[256] lanes
+    cdef int[16] largest
+    cdef i32x16 magnitude = isplat(0x7FFFFFFF), a, sum
+    cdef f32x16 inverse
+    cdef float amax
+    cdef Py_ssize_t run, i
+    for run in range(cols // 128):
+        a = izero()
+        for i in range(8):
+            a = imax(a, iand(bits(load(x + 16 * i)), magnitude))
+        memset(lanes, 0, sizeof(lanes))
+        istore(lanes, a)
+        istore(largest, rows_max(lanes))
+        if largest[0] >= 0x7F800000 or largest[0] < 0x03800000:
+            scales[run] = NAN if largest[0] >= 0x7F800000 else 0.0
+            sums[run] = 0
+            memset(codes, 0, 128)
+        else:
+            memcpy(&amax, largest, 4)
+            scales[run] = amax / <float>127.0
+            inverse = splat(<float>127.0 / amax)
+            sum = izero()
+            for i in range(8):
+                a = to_i32(mul(load(x + 16 * i), inverse))
+                store_i8(codes + 16 * i, a)
+                sum = iadd(sum, a)
+            istore(lanes, sum)
+            istore(largest, rows_sum(lanes))
+            sums[run] = largest[0]
+        x += 128
+        codes += 128
+
+
 cdef inline void quantise_blocks(const float* x, Py_ssize_t blocks, signed char* codes,
                                  float* scales, int* sums, int* halves) noexcept nogil:
     cdef int[2 * 256] lanes

@@ -11,6 +11,10 @@ cdef void fill_storage(Kernels* k) noexcept:
     k.dequantise[F16] = dequantise_f16
     k.pack[BF16] = pack_bf16
     k.dequantise[BF16] = dequantise_bf16
+    k.pack[W8] = pack_w8
+    k.dequantise[W8] = dequantise_w8
+    k.pack[W8A8] = pack_w8a8
+    k.dequantise[W8A8] = dequantise_w8a8
     k.pack[Q4_0] = pack_q4_0
     k.dequantise[Q4_0] = dequantise_q4_0
     k.pack[Q4_1] = pack_q4_1

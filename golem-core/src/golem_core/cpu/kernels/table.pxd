@@ -10,8 +10,8 @@ fused multiply-add), so a value does not depend on the processor or on the compa
 
 # The formats that a matrix of weights may have; the index of `Kernels.product`.
 cdef enum:
-    F32, F16, BF16,
-    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K,
+    F32, F16, BF16, W8,
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, W8A8,
     Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4,
     FORMATS
 
@@ -31,7 +31,8 @@ cdef struct Columns:
     const signed char* codes    # [n, cols], -127..127: value = code * scale of its 32
     const float* scales         # [n, cols / 32]
     const int* sums             # [n, cols / 32], the sum of each 32 codes
-    const int* halves           # [n, cols / 16], the sum of each 16 codes
+    const int* halves           # [n, cols / 16], the sum of each 16 codes; of W8A8, which has 128
+                                # where the others have 32, nothing
     const float* rounded        # [n, even(cols)], as the layer's `round_bf16` writes them
 
 
@@ -65,6 +66,8 @@ ctypedef void (*Dequantise)(const unsigned char* source, Py_ssize_t elements,
 # One row of `cols` (a multiple of 32) floats to codes, scales, sums and halves as in Columns.
 ctypedef void (*Quantise)(const float* x, Py_ssize_t cols, signed char* codes, float* scales,
                           int* sums, int* halves) noexcept nogil
+
+# `quantise_runs` does the same for W8A8: a scale and a sum for each 128, and no halves.
 
 # One row of `cols` floats as the layer's own product of BF16 reads it, in room for even(cols)
 # floats: rounded to bf16, to nearest even; magnitudes below 2^-56 count as zeros.
@@ -144,6 +147,7 @@ cdef struct Kernels:
     Pack pack[FORMATS]
     Dequantise dequantise[FORMATS]
     Quantise quantise
+    Quantise quantise_runs
     Round round_bf16
     RmsNorm rms_norm
     LayerNorm layer_norm

@@ -9,6 +9,8 @@
 # Two panels by 14 columns keep their values in 28 registers. Panels are unpacked to signed codes
 # once for all columns, CHUNK blocks at a time, which with their scales stay in the nearest cache;
 # between chunks the values wait in `out`.
+#
+# W8A8 is scaled once in four blocks: a step of it is two tile products of 64 codes each.
 
 cdef enum:
     MOST = 14                   # columns of a tile
@@ -18,21 +20,30 @@ cdef enum:
     SCALES = 32                 # floats of a panel's block: d of 16 rows, then their minima
 
 # How a block is scaled: by d, by d and a minimum, or by d after its codes were multiplied by the
-# scales of their halves (Q6_K). Such products have 14 bits; they are kept as 256 * high + low.
+# scales of their halves (Q6_K). Such products have 14 bits; they are kept as 256 * high + low. Or
+# by d, as four blocks that are one (W8A8).
 cdef enum:
-    PLAIN, MINIMUM, SPLIT
+    PLAIN, MINIMUM, SPLIT, RUN
 
 
 cdef inline int kind_of(int format) noexcept nogil:
+    if format == W8A8:
+        return RUN
     return SPLIT if format == Q6_K else MINIMUM if offset(format) == 0 else PLAIN
 
 
 cdef inline Py_ssize_t chunk_of(int format) noexcept nogil:
-    """Blocks of a chunk: as many as its room for codes holds."""
-    return CHUNK // 2 if format == Q6_K else CHUNK
+    """Blocks, or runs, of a chunk: as many as its room for codes holds."""
+    return CHUNK // 2 if format == Q6_K else CHUNK // 4 if format == W8A8 else CHUNK
 
 
-# What a chunk of two panels and a group of columns needs. `codes` are [block, panel, 32 * 16].
+cdef inline int scaled_shift(int format) noexcept nogil:
+    """The logarithm of the codes that are scaled at once."""
+    return 7 if format == W8A8 else 5
+
+
+# What a chunk of two panels and a group of columns needs. `codes` are [block, panel, 32 * 16], of
+# W8A8 [run, half, panel, 64 * 16].
 cdef struct Group:
     const signed char* x        # the first column's codes
     Py_ssize_t cols             # bytes from one column to the next
@@ -56,6 +67,9 @@ cdef inline void unpack(int format, const unsigned char* panel, Py_ssize_t begin
     cdef const unsigned char* group
     cdef const unsigned char* block
     cdef Py_ssize_t b, index
+    if format == W8A8:
+        unpack_runs(panel + begin * group_bytes(format), blocks, codes, d)
+        return
     for b in range(begin, begin + blocks):
         group = panel + (b >> group_shift(format)) * group_bytes(format)
         index = b & ((1 << group_shift(format)) - 1)
@@ -72,6 +86,20 @@ cdef inline void unpack(int format, const unsigned char* panel, Py_ssize_t begin
                 store(d + 16, block_minimum(format, group, index))
             codes += 1024
         d += 2 * SCALES
+
+
+cdef inline void unpack_runs(const unsigned char* group, Py_ssize_t runs, signed char* codes,
+                             float* d) noexcept nogil:
+    """Runs of a panel of W8A8, every second of [run, half, 2] codes, and scales."""
+    cdef int i
+    while runs > 0:
+        for i in range(4):
+            block_codes(W8A8, group + 512 * i, codes + 2048 * (i >> 1) + 512 * (i & 1))
+        store(d, load_half(<const unsigned short*>(group + 2048)))
+        group += group_bytes(W8A8)
+        codes += 4096
+        d += 2 * SCALES
+        runs -= 1
 
 
 cdef inline void block_codes(int format, const unsigned char* block,
@@ -112,7 +140,9 @@ cdef inline void split(bytes64 v, i32x16 scale, signed char* codes) noexcept nog
 cdef inline void tile_step(int kind, int odd, bint make, bint keep, const signed char* x,
                            Py_ssize_t cols, const signed char* codes, int* sums) noexcept nogil:
     """Multiplies two panels, and stores what the step before has multiplied."""
-    if odd:
+    if kind == RUN:
+        run_step(odd, make, keep, x, cols, codes, sums)
+    elif odd:
         if make:
             if kind != SPLIT:
                 _tile_loadd(5, x, cols)
@@ -145,6 +175,46 @@ cdef inline void tile_step(int kind, int odd, bint make, bint keep, const signed
             _tile_loadd(7, codes + 512, 64)
             _tile_zero(1)
             _tile_dpbssd(1, 4, 7)
+        if keep:
+            _tile_stored(3, sums + 256, 64)
+
+
+cdef inline void run_step(int odd, bint make, bint keep, const signed char* x, Py_ssize_t cols,
+                          const signed char* codes, int* sums) noexcept nogil:
+    """The same for a run of W8A8."""
+    if make:
+        _tile_loadd(4, x, cols)
+        _tile_loadd(5, x + 64, cols)
+        _tile_loadd(6, codes, 64)
+        _tile_loadd(7, codes + 1024, 64)
+    if odd:
+        if make:
+            _tile_zero(2)
+            _tile_dpbssd(2, 4, 6)
+            _tile_zero(3)
+            _tile_dpbssd(3, 4, 7)
+            _tile_loadd(6, codes + 2048, 64)
+            _tile_loadd(7, codes + 3072, 64)
+        if keep:
+            _tile_stored(0, sums, 64)
+        if make:
+            _tile_dpbssd(2, 5, 6)
+            _tile_dpbssd(3, 5, 7)
+        if keep:
+            _tile_stored(1, sums + 256, 64)
+    else:
+        if make:
+            _tile_zero(0)
+            _tile_dpbssd(0, 4, 6)
+            _tile_zero(1)
+            _tile_dpbssd(1, 4, 7)
+            _tile_loadd(6, codes + 2048, 64)
+            _tile_loadd(7, codes + 3072, 64)
+        if keep:
+            _tile_stored(2, sums, 64)
+        if make:
+            _tile_dpbssd(0, 5, 6)
+            _tile_dpbssd(1, 5, 7)
         if keep:
             _tile_stored(3, sums + 256, 64)
 
@@ -235,6 +305,7 @@ cdef inline void multiply(int kind, int N, Group* g) noexcept nogil:
     cdef const float* t = g.t
     cdef int* sums = g.sums
     cdef Py_ssize_t cols = g.cols, blocks = g.blocks
+    cdef Py_ssize_t width = 128 if kind == RUN else 32  # codes of a step
     move(False, N, g, values)
     if kind == SPLIT:
         # A step is a block's high or low products. Block i is scaled in halves, behind steps
@@ -262,15 +333,15 @@ cdef inline void multiply(int kind, int N, Group* g) noexcept nogil:
                 d += 2 * SCALES
                 s += 16
                 t += 16
-            tile_step(kind, 1, i + 1 < blocks, i < blocks, x + 32, cols, codes + 1024,
+            tile_step(kind, 1, i + 1 < blocks, i < blocks, x + width, cols, codes + 32 * width,
                       sums + 512 * (i & 3))
             if 0 < i <= blocks:
                 scale_block(kind, 0, N, sums + 512 * (i - 1 & 3), d, s, t, values)
                 d += 2 * SCALES
                 s += 16
                 t += 16
-            x += 64
-            codes += 2048
+            x += 2 * width
+            codes += 64 * width
     move(True, N, g, values)
 
 
@@ -298,6 +369,17 @@ cdef void multiply_group(int kind, int N, Group* g) noexcept nogil:
             multiply(MINIMUM, 9, g)
         else:
             multiply(MINIMUM, 8, g)
+    elif kind == RUN:
+        if N == 14:
+            multiply(RUN, 14, g)
+        elif N == 13:
+            multiply(RUN, 13, g)
+        elif N == 11:
+            multiply(RUN, 11, g)
+        elif N == 9:
+            multiply(RUN, 9, g)
+        else:
+            multiply(RUN, 8, g)
     else:
         if N == 14:
             multiply(SPLIT, 14, g)
@@ -344,7 +426,8 @@ cdef inline void tiles(int format, const Packed* w, Py_ssize_t first, Py_ssize_t
     cdef float[2 * SCALES * CHUNK] d
     cdef float[GROUPS * 16 * CHUNK] s
     cdef float[GROUPS * 16 * CHUNK] t
-    cdef Py_ssize_t all_blocks = w.cols >> 5, chunk = chunk_of(format), begin, p, g
+    cdef Py_ssize_t all_blocks = w.cols >> scaled_shift(format), chunk = chunk_of(format)
+    cdef Py_ssize_t begin, p, g
     cdef Py_ssize_t groups = (columns + MOST - 1) // MOST
     cdef Py_ssize_t span = (columns + groups - 1) // groups, start, second
     cdef int N = compiled(span)
@@ -359,7 +442,7 @@ cdef inline void tiles(int format, const Packed* w, Py_ssize_t first, Py_ssize_t
     group.cols = w.cols
     group.stride = stride
     group.count = span
-    configure(<int>span)
+    configure(<int>span, format == W8A8)
     begin = 0
     while begin < all_blocks:
         group.first = begin == 0
@@ -374,12 +457,13 @@ cdef inline void tiles(int format, const Packed* w, Py_ssize_t first, Py_ssize_t
             second = w.panel if group.pair else 0
             unpack(format, panel, begin, group.blocks, <signed char*>group.codes, &d[0])
             unpack(format, panel + second, begin, group.blocks,
-                   <signed char*>group.codes + 512, &d[SCALES])
+                   <signed char*>group.codes + (1024 if format == W8A8 else 512), &d[SCALES])
             written(group.codes)
             for g in range(groups):
                 start = g * span if g * span + span <= columns else columns - span
                 group.lead = g * span - start
-                group.x = x.codes + (column + start) * w.cols + 32 * begin
+                group.x = (x.codes + (column + start) * w.cols
+                           + (begin << scaled_shift(format)))
                 group.s = &s[16 * CHUNK * g]
                 group.t = &t[16 * CHUNK * g]
                 group.out = out + start * stride + 16 * p

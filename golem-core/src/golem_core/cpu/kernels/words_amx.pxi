@@ -35,8 +35,11 @@ cdef struct Configuration:
     unsigned char[16] rows
 
 
-cdef inline void configure(int columns) noexcept nogil:
-    """Tiles for the 32 codes of so many columns, and for those of 16 rows: [8, row, 4]."""
+cdef inline void configure(int columns, bint wide) noexcept nogil:
+    """Tiles for the 32 codes of so many columns, and for those of 16 rows: [8, row, 4].
+
+    wide: of 64 codes.
+    """
     cdef Configuration c
     cdef int i
     memset(&c, 0, sizeof(Configuration))
@@ -46,8 +49,8 @@ cdef inline void configure(int columns) noexcept nogil:
         c.row_bytes[i] = 64
     for i in range(2):
         c.rows[4 + i] = columns
-        c.row_bytes[4 + i] = 32
-        c.rows[6 + i] = 8
+        c.row_bytes[4 + i] = 64 if wide else 32
+        c.rows[6 + i] = 16 if wide else 8
         c.row_bytes[6 + i] = 64
     written(&c)
     _tile_loadconfig(&c)
