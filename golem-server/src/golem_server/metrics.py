@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from golem_core.engine import Engine, Result, Token
-from golem_core.engine.engine import Stats
+from golem_core.engine.stats import Stats
 from golem_server import logs
 
 __all__ = ["Metrics", "SpeechWatch", "Watch"]

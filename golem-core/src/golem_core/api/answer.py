@@ -89,7 +89,10 @@ class Answer(Iterator[str]):
         self.cancel()
 
     def cancel(self) -> None:
-        """Stops the answer within one pass; `complete` has what was drawn until then."""
+        """Stops the answer; `complete` has what was drawn until then.
+
+        A pass that it shares with others is finished first; one of its own is given up.
+        """
         self._stream.cancel()
 
     def complete(self) -> Completion:

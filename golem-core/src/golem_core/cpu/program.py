@@ -10,7 +10,7 @@ from golem_core.cpu.arena import Arena
 from golem_core.cpu.tape import Tape
 from golem_core.errors import BadRequest
 from golem_core.graph.graph import Graph
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup, Stopped
 from golem_core.graph.record import PICKED, READING, Tensor, rate
 
 
@@ -87,7 +87,7 @@ class CpuProgram(Program):
         for key, room in self._inputs.items():
             given = batch.inputs[key]
             room[: len(given)] = given.reshape(len(given), room.shape[1])
-        self.tape.run(
+        stopped = self.tape.run(
             batch.ids,
             batch.positions,
             batch.sequence,
@@ -98,7 +98,10 @@ class CpuProgram(Program):
             drafting,
             batch.kinds,
             again,
+            None if drafting else batch.stop,
         )
+        if stopped:
+            raise Stopped
 
     def _value(self, name: str, rows: int) -> np.ndarray:
         """The first rows of a value, [rows, size], where it lies."""

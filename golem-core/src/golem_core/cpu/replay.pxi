@@ -12,6 +12,7 @@ cdef extern from "<stdatomic.h>" nogil:
     ctypedef int atomic_int
     int atomic_fetch_add_explicit(atomic_int*, int, int)
     void atomic_store_explicit(atomic_int*, int, int)
+    int atomic_load_explicit(const atomic_int*, int)
     const int memory_order_relaxed
 
 cdef enum:
@@ -61,6 +62,7 @@ cdef struct Pass:
     const int* keeps            # [n]; NULL: nothing is kept
     const int* kinds            # [n]; NULL: all 0
     bint again                  # the drafting pass goes on from the one before
+    const atomic_int* stop      # not 0: the stage before which the pass is given up; NULL: none
     int runs
     int spans
     int picked_runs
@@ -85,6 +87,7 @@ cdef struct Code:
     int drafting            # the first stage of the drafting pass
     int first               # stages of the pass that is going on
     int end
+    bint stopped            # the pass was given up: one worker says so while the others wait
     Run* runs               # of at most ATTEND_ROWS columns
     Run* picked             # the same of the picked rows
     Run* spans              # a sequence's columns as they stand together
@@ -112,12 +115,13 @@ cdef void walk(void* argument, int worker, int workers) noexcept nogil:
     """A worker's way through the tape.
 
     Between two stages the workers meet. Row stages of a single row are not shared out: whoever
-    comes last to the meeting does them, and the others wait for one barrier instead of two.
+    comes last to the meeting does them, and the others wait for one barrier instead of two. The
+    same one looks whether the pass is to go on.
     """
     cdef Code* code = <Code*>argument
     cdef char* scratch = code.scratch + worker * code.scratch_bytes
     cdef int s = code.first, after
-    while s < code.end:
+    while s < code.end and not code.stopped:
         after = s + 1
         if single(code, s):
             # Only at the beginning: elsewhere the stage before has taken it along.
@@ -147,9 +151,20 @@ cdef inline void meet(Code* code, int first, int end, int worker, int workers,
     """The workers meet, and one of them does stages first..end, which are single rows."""
     cdef int s
     if arrive(code.shared):
-        for s in range(first, end):
-            walk_stage(code, s, worker, workers, scratch)
+        code.stopped = given_up(code, first)
+        if not code.stopped:
+            for s in range(first, end):
+                walk_stage(code, s, worker, workers, scratch)
         proceed(code.shared)
+
+
+cdef inline bint given_up(Code* code, int next) noexcept nogil:
+    """Whether somebody asked, before stage `next` is begun, that it is not."""
+    cdef int before
+    if code.now.stop == NULL or next >= code.end:
+        return False
+    before = atomic_load_explicit(code.now.stop, memory_order_relaxed)
+    return before != 0 and next >= before
 
 
 cdef inline void walk_stage(Code* code, int s, int worker, int workers,

@@ -116,7 +116,8 @@ class Tape:
         drafting: bool,
         kinds: np.ndarray | None = None,
         again: bool = False,
-    ) -> None: ...
+        stop: np.ndarray | None = None,
+    ) -> bool: ...
     def guess(
         self,
         ids: np.ndarray,

@@ -60,8 +60,9 @@ cdef class Tape(_Writer):
 
     def run(self, const int[::1] ids, const int[::1] positions, const int[::1] sequence,
             tables, const int[::1] outputs, const int[::1] states, const int[::1] keeps,
-            bint drafting, const int[::1] kinds=None, bint again=False):
-        """One pass; the shapes are those of `golem_core.graph.Batch`.
+            bint drafting, const int[::1] kinds=None, bint again=False,
+            const int[::1] stop=None):
+        """One pass; the shapes are those of `golem_core.graph.Batch`. Gives whether it was given up.
 
         again  a drafting pass goes on from the one before, of which every sequence had a column
         """
@@ -102,12 +103,18 @@ cdef class Tape(_Writer):
         if self.state_count:
             self.check_states(states, keeps, drafting)
         p.again = again
+        p.stop = NULL
+        if stop is not None:
+            if stop.shape[0] != 1:
+                raise ValueError(f"{stop.shape[0]} numbers say when to stop; one does")
+            p.stop = <const atomic_int*>&stop[0]
         if drafting and self.passes_on and sequences > self.most_outputs:
             raise ValueError(f"{sequences} sequences; this program drafts for {self.most_outputs}")
         self.code.first = self.code.drafting if drafting else 0
         self.code.end = self.code.stage_count if drafting else self.code.drafting
         with nogil:
             self.replay()
+        return bool(self.code.stopped)
 
     def guess(self, ids, int[::1] positions, sequence, tables, states,
               const float[:, :] logits, int[:, ::1] guesses, Py_ssize_t reach):
@@ -247,6 +254,7 @@ cdef class Tape(_Writer):
 
     cdef void replay(self) noexcept nogil:
         cdef int s
+        self.code.stopped = False
         for s in range(self.code.first, self.code.end):
             atomic_store_explicit(&self.code.counters[s], 0, memory_order_relaxed)
         self.pool.run(walk, &self.code)

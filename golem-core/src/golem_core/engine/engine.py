@@ -12,9 +12,8 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import RLock, Thread
 
 import numpy as np
 
@@ -25,55 +24,13 @@ from golem_core.engine.draft import WAYS, Always, Block, Drafter, Judge, Recurre
 from golem_core.engine.request import Request
 from golem_core.engine.schedule import Scheduler, Share
 from golem_core.engine.sequence import Sequence
+from golem_core.engine.stats import GroupStats, StateStats, Stats
 from golem_core.engine.stream import Result, Stream
 from golem_core.errors import BadRequest, GolemError, PassFailed, Unsupported
-from golem_core.graph.program import Program
+from golem_core.graph.program import Program, Stopped
 from golem_core.memory import Memory
 from golem_core.sampling import describe
 from golem_core.text import Tokenizer
-
-
-@dataclass(frozen=True)
-class GroupStats:
-    """The pages of one group."""
-
-    window: int | None
-    pages: int
-    free: int
-    idle: int  # kept for who may come with the same beginning, given up when room is needed
-
-
-@dataclass(frozen=True)
-class StateStats:
-    """The slots of recurrent state."""
-
-    slots: int
-    free: int
-    idle: int  # snapshots for who may come back to them, given up when slots are needed
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What an engine has done and is doing."""
-
-    running: int
-    waiting: int  # not begun, or set aside
-    passes: int
-    read_tokens: int  # columns of all passes that were prompt
-    cached_tokens: int  # that did not need to be read
-    generated_tokens: int
-    set_aside: int  # times that a sequence was, for want of pages
-    drafted_tokens: int
-    accepted_tokens: int  # of these, what was drawn as well
-    pass_seconds: float  # spent inside the program
-    draft_seconds: float  # spent on guesses before the passes
-    groups: tuple[GroupStats, ...]
-    states: StateStats | None  # None: nothing is recurrent
-
-    @property
-    def acceptance(self) -> float | None:
-        """The share of the drafted tokens that were drawn; None where none was drafted."""
-        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else None
 
 
 class Engine(Closing):
@@ -132,7 +89,11 @@ class Engine(Closing):
         self._generated = 0
         self._pass_seconds = 0.0
         self._inbox: SimpleQueue[Sequence | None] = SimpleQueue()
-        self._lock = Lock()  # between who submits and the end of the thread
+        # Between this thread and those that submit and cancel; a handler of a signal may do either.
+        self._lock = RLock()
+        self._passing: list[Share] = []  # what the pass has that is going on
+        self._passing_since = 0.0
+        self._stop = np.zeros(1, dtype=np.int32)  # see `Batch.stop`
         self._closing = False
         self._ended: Exception | None = None
         self._thread = Thread(target=self._work, name="golem-engine", daemon=True)
@@ -155,6 +116,8 @@ class Engine(Closing):
             if self._ended is not None:
                 raise self._ended
             self._inbox.put(sequence)
+            if self._gives_way():
+                self._stop[0] = 1
         return stream
 
     def stats(self) -> Stats:
@@ -188,7 +151,7 @@ class Engine(Closing):
         return self._ended
 
     def close(self) -> None:
-        """Cancels what runs, waits for the pass to end and closes the program."""
+        """Cancels what runs and closes the program."""
         self._closing = True
         self._wake()
         self._thread.join()
@@ -205,10 +168,32 @@ class Engine(Closing):
             raise Unsupported("draft is 'mtp', and the model has no prediction block")
         return Recurrence()
 
-    # Everything below is the engine's thread.
-
     def _wake(self) -> None:
+        """Has the engine's thread look who has cancelled; from any thread."""
+        with self._lock:
+            if self._is_unwanted():
+                self._stop[0] = 1
         self._inbox.put(None)
+
+    def _is_unwanted(self) -> bool:
+        """Whether nobody waits for the pass any more."""
+        return self._closing or all(share.sequence.stream.cancelled for share in self._passing)
+
+    def _gives_way(self) -> bool:
+        """Whether the pass is given up for a request that comes now.
+
+        It is where it reads for one conversation as much as only one that is alone may, and by the
+        clock less than half of that is done: the newcomer would wait for longer than what is lost.
+        No prompt loses a pass twice.
+        """
+        if len(self._passing) != 1:
+            return False
+        share, pace = self._passing[0], self._scheduler.pace
+        if share.sequence.set_aside or share.tokens <= pace.tokens(alone=False):
+            return False
+        return time.perf_counter() - self._passing_since < pace.seconds(share.tokens) / 2
+
+    # Everything below is the engine's thread.
 
     def _work(self) -> None:
         ended: Exception = GolemError("the engine is closed")
@@ -265,8 +250,18 @@ class Engine(Closing):
             self._guess(self._drafter, plan)
         guessed = time.perf_counter()
         batch = self._columns.fill(plan)
+        batch.stop = self._stop
         started = time.perf_counter()
-        logits = self._program.run(batch)
+        with self._lock:
+            self._passing, self._passing_since = plan, started
+            self._stop[0] = self._is_unwanted()
+        try:
+            logits = self._program.run(batch)
+        except Stopped:
+            self._scheduler.give_up(plan)
+            return
+        finally:
+            self._passing = []
         ended = time.perf_counter()
         self._passes += 1
         self._draft_seconds += guessed - begun

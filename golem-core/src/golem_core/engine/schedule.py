@@ -35,9 +35,9 @@ class Share:
 class Pace:
     """How many prompt tokens a pass may have, so that it ends soon.
 
-    A token of another conversation waits for the end of the pass, and so does a cancellation. But
-    a pass reads and unpacks all weights, so narrow ones are slow: a 4B that reads 57 tokens a
-    second 32 at a time reads 114 at 256. Where nobody else waits, passes may therefore take longer.
+    A token of another conversation waits for the end of the pass. But a pass reads and unpacks all
+    weights, so narrow ones are slow: a 4B that reads 57 tokens a second 32 at a time reads 114 at
+    256. Where nobody else waits, passes may therefore take longer.
     """
 
     LONGEST = 0.5  # seconds, what a pass should take at most
@@ -54,6 +54,10 @@ class Pace:
             return self.FIRST
         longest = self.ALONE if alone else self.LONGEST
         return max(self.LEAST, int(self._rate * longest) // self.LEAST * self.LEAST)
+
+    def seconds(self, tokens: int) -> float:
+        """How long a pass of so many tokens should take; 0 before anything was measured."""
+        return 0.0 if self._rate is None else tokens / self._rate
 
     def observe(self, tokens: int, seconds: float) -> None:
         """A pass of so many tokens took so long."""
@@ -128,6 +132,11 @@ class Scheduler:
                 self._set_aside()
             self._share_out(plan, [oldest])
         return plan
+
+    def give_up(self, plan: list[Share]) -> None:
+        """The pass of `plan` was not finished: who was in it goes on from what is remembered."""
+        for share in reversed(plan):
+            self._back_to_waiting(share.sequence)
 
     def allow(self, share: Share, most: int) -> int:
         """Lets `share` have `most` guesses at most, of those that it was allowed; gives how many.
@@ -248,15 +257,18 @@ class Scheduler:
         return True
 
     def _set_aside(self) -> Sequence:
-        youngest = self.running.pop()
-        assert self.running  # the pool holds at least one sequence of the whole context
-        assert youngest.hold is not None  # it was running
-        self._memory.close(youngest.hold)
-        youngest.hold = None
-        youngest.set_aside += 1
+        youngest = self.running[-1]
+        assert len(self.running) > 1  # the pool holds at least one sequence of the whole context
         self.set_aside += 1
-        self.waiting.appendleft(youngest)
+        self._back_to_waiting(youngest)
         return youngest
+
+    def _back_to_waiting(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._memory.close(sequence.place)
+        sequence.hold = None
+        sequence.set_aside += 1
+        self.waiting.appendleft(sequence)
 
     def _count_cached(self, sequence: Sequence, tokens: int) -> None:
         self.cached_tokens += tokens

@@ -93,7 +93,10 @@ class Stream:
         self.cancel()
 
     def cancel(self) -> None:
-        """Ends the request within one pass; from any thread, as often as one likes."""
+        """Ends the request; from any thread, as often as one likes.
+
+        A pass that it shares with others is finished first; one of its own is given up.
+        """
         self.cancelled = True
         self._wake()
 

@@ -3,7 +3,7 @@
 from golem_core.graph.compile import BACKENDS, compile
 from golem_core.graph.encoder import Buckets
 from golem_core.graph.graph import Graph
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup, Stopped
 from golem_core.graph.record import Cache, Op, State, Tensor, Weight
 from golem_core.graph.rope import Rope, Yarn, stretched_rope
 
@@ -20,6 +20,7 @@ __all__ = [
     "Rope",
     "State",
     "StateGroup",
+    "Stopped",
     "Tensor",
     "Weight",
     "Yarn",

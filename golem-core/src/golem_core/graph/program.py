@@ -33,6 +33,14 @@ class StateGroup:
     bytes_per_slot: int
 
 
+class Stopped(Exception):
+    """A pass was given up because its batch said so.
+
+    What it would have written, pages at its positions and the slots that it keeps states in, holds
+    nothing of use.
+    """
+
+
 @dataclass
 class Batch:
     """One pass: n columns of s sequences.
@@ -43,6 +51,10 @@ class Batch:
     In a program with states a sequence goes on from the state in slot ``states[sequence]``, or
     from zeros where that is -1, and what it has after column i is written to slot ``keeps[i]``
     unless that is -1. The slot that is read may be the one that is written.
+
+    Another thread may write `stop` while the pass goes on. Where it is s and not 0, a program that
+    can gives the pass up before its stage s, or before the next one where that has begun, and
+    raises `Stopped`. Each can but Vulkan's, which has short passes and finishes them.
     """
 
     ids: np.ndarray  # int32 [n]
@@ -54,6 +66,7 @@ class Batch:
     keeps: np.ndarray | None = None  # int32 [n]
     kinds: np.ndarray | None = None  # int32 [n], for tables that are looked up by them; None: 0
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32 [n or m, *shape]
+    stop: np.ndarray | None = None  # int32 [1]
 
 
 class Program(ABC):
@@ -73,7 +86,10 @@ class Program(ABC):
 
     @abstractmethod
     def run(self, batch: Batch) -> np.ndarray:
-        """Replays the program: logits float32 [m, vocabulary], valid until the next `run`."""
+        """Replays the program: logits float32 [m, vocabulary], valid until the next `run`.
+
+        Raises `Stopped`, see `Batch`.
+        """
 
     def draft(self, batch: Batch, again: bool = False) -> np.ndarray:
         """The drafting pass: logits float32 [n, vocabulary], valid until the next pass.

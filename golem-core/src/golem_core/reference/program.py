@@ -8,7 +8,7 @@ import numpy as np
 
 from golem_core.graph.graph import Graph
 from golem_core.graph.ops import OPS
-from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup
+from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup, Stopped
 from golem_core.graph.record import DRAFTING, READING, Cache, State, Weight
 
 
@@ -92,7 +92,9 @@ class ReferenceProgram(Program):
         passed = self._passed if part == DRAFTING else {}
         setting = Pages(self._kept, self._carried, batch, part == READING, passed)
         values: dict[str, np.ndarray] = {}
-        for op in self._graph.part(part):
+        for stage, op in enumerate(self._graph.part(part)):
+            if part == READING and batch.stop is not None and 0 < batch.stop[0] <= stage:
+                raise Stopped
             inputs = [values[t.name] for t in op.inputs]
             weights = [self._weight(w) for w in op.weights]
             output = OPS[op.kind].reference(setting, inputs, weights, op.attributes)

@@ -97,7 +97,10 @@ class VulkanProgram(Program):
         return self._open().device.limits.name
 
     def run(self, batch: Batch) -> np.ndarray:
-        """See `Program.run`. Raises `DeviceError` when the device did not answer."""
+        """See `Program.run`. Raises `DeviceError` when the device did not answer.
+
+        A pass has few columns and is one submission, which is finished: `Batch.stop` is not read.
+        """
         self._replay(batch)
         tensor, buffer = self._open().result
         return _read(batch, tensor, buffer)
