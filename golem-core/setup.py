@@ -90,8 +90,8 @@ for isa, flags in KERNELS.get(MACHINE, {"generic": []}).items():
         print(f"the kernels for {isa} are left out: this compiler does not know {' '.join(flags)}")
         continue
     kernels.append(extension(CPU / "kernels" / f"{isa}.pyx", flags))
-WEIGHTS = Path("src/golem_core/weights")
-rest = [extension(s, []) for s in sorted([*CPU.glob("*.pyx"), *WEIGHTS.glob("*.pyx")])]
+OTHERS = [Path("src/golem_core", part) for part in ("sampling", "weights")]
+rest = [extension(s, []) for part in (CPU, *OTHERS) for s in sorted(part.glob("*.pyx"))]
 
 setup(
     ext_modules=cythonize(kernels, compiler_directives=UNCHECKED, build_dir="build")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,10 +143,10 @@ def test_filters_keep_what_their_definitions_keep(seed: int, size: int, fields: 
     asked = Sampling(temperature=1.0, seed=seed, **fields)
     kept = candidates(logits, asked)
     sampler = Sampler(asked)
-    ids = {
-        sampler._chosen(logits, float(logits.max()), float(chance))
-        for chance in np.linspace(0, 1, 200, endpoint=False)
-    }
+    ids = set()
+    for chance in np.linspace(0, 1, 200, endpoint=False).tolist():
+        sampler._chances = SimpleNamespace(at=lambda _, chance=chance: chance)
+        ids.add(sampler.draw(logits, NOTHING))
     assert ids <= kept
     assert len(kept) > 20 or ids >= {i for i in kept if logits[i] > logits.max() - 3}
 
@@ -272,7 +274,8 @@ def test_penalties_are_those_of_their_definitions() -> None:
         penalty_window=4,
     )
     tokens = np.array([2, 2, 2, 0, 1, 0, 3], dtype=np.int32)  # the window: 0 1 0 3
-    changed = Sampler(asked)._changed(logits, tokens)
+    changed = logits.copy()
+    Sampler(asked)._change(changed, tokens)
     assert changed.tolist() == [2 / 2 - 0.5 - 0.5, -1 * 2 - 0.25 - 0.5, 0.5, -0.25 - 0.5]
     assert Sampler(asked).draw(logits, tokens) == 2
     assert Sampler(asked).draw(logits, tokens[:0]) == 0
@@ -315,3 +318,34 @@ def test_logprobs_are_a_log_softmax() -> None:
     assert [i for i, _ in found.top] == order.tolist()
     assert [p for _, p in found.top] == pytest.approx(exact[order].tolist(), abs=1e-5)
     assert logprobs(logits, 17, 0).top == ()
+
+
+@pytest.mark.parametrize("count", [1, 3, 40, 5000])
+@pytest.mark.parametrize("size", [5, 4096, 50_001])
+def test_the_largest_of_a_row_with_a_nan_is_the_first_nan(size: int, count: int) -> None:
+    for place in {0, size // 2, size - 1}:
+        logits = row(size)
+        logits[[place, size - 1]] = np.nan
+        assert filters.largest(logits, count).tolist() == [place]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"repeat_penalty": 1.3, "frequency_penalty": 0.2},
+        {"logit_bias": {3: -100, 5: 2.5}},
+        {"logit_bias": {3: 100, 9: 100}, "presence_penalty": 1.0},
+    ],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_logits_are_left_as_they_were(fields: dict, fails: bool) -> None:
+    logits = row(5000)
+    if fails:
+        logits[:] = -np.inf
+        logits[3] = 1.0
+        fields = {**fields, "logit_bias": {3: -100}}
+    before = logits.copy()
+    sampler = Sampler(Sampling(seed=3, **fields))
+    with pytest.raises(PassFailed) if fails else contextlib.nullcontext():
+        sampler.draw(logits, np.array([3, 3, 9], np.int32))
+    assert np.array_equal(logits, before)

@@ -10,6 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from golem_core.sampling import _select
+
 _BINS = 2048
 _DEPTH = 32.0  # how far below the first the last bin begins; e**-32 is less than float32 resolves
 
@@ -17,26 +19,24 @@ _DEPTH = 32.0  # how far below the first the last bin begins; e**-32 is less tha
 def largest(values: np.ndarray, count: int) -> np.ndarray:
     """Indices of the `count` largest of `values` [v], largest first, of equals the lowest first.
 
-    The maxima of many strided groups are quick to find, and the `count`-th largest of these is
-    a lower bound of the `count`-th largest value: few values reach it, and only these are sorted.
+    Where a value is NaN, the first such index is all that is given.
     """
-    size = len(values)
-    if count >= size:
-        return np.argsort(-values, kind="stable")
-    groups = size // 32
-    if groups >= 4 * count:
-        peaks = values[: 32 * groups].reshape(32, groups).max(axis=0)
-        bound = np.partition(peaks, groups - count)[groups - count]
-        found = np.flatnonzero(values >= bound)
-    else:
-        bound = np.partition(values, size - count)[size - count]
-        found = np.flatnonzero(values >= bound)
-    return found[np.argsort(-values[found], kind="stable")[:count]]
+    values = np.ascontiguousarray(values, np.float32)
+    found = np.empty(min(count, len(values)), np.int64)
+    broken = _select.largest(values, found)
+    return found if broken < 0 else np.array([broken])
 
 
-def top_k(logits: np.ndarray, count: int) -> np.ndarray:
-    """The `count` likeliest of all tokens."""
-    return np.sort(largest(logits, count))
+def first(scores: np.ndarray, mass: float, fraction: float) -> int:
+    """How many of `scores`, largest first, both `top_p` and then `min_p` keep."""
+    count = len(scores)
+    if mass < 1.0:
+        sums = np.cumsum(_softmax(scores), dtype=np.float64)
+        count = min(count, 1 + int(np.searchsorted(sums, mass)))
+    if fraction > 0.0:
+        bound = scores[0] + np.float32(np.log(fraction))
+        count = min(count, int(np.searchsorted(-scores, -bound, side="right")))
+    return count
 
 
 def typical(logits: np.ndarray, ids: np.ndarray | None, mass: float) -> np.ndarray:

@@ -18,6 +18,8 @@ class Bias:
         self._never = np.array(sorted(never), dtype=np.int64)
         self._added = np.array(sorted(added), dtype=np.int64)
         self._bias = np.array([added[t] for t in sorted(added)], dtype=np.float32)
+        # The tokens whose logits change; None: all may.
+        self.ids = None if compelled else np.concatenate([self._added, self._never])
 
     @property
     def is_empty(self) -> bool:
@@ -36,6 +38,12 @@ class Bias:
             logits[self._never] = -np.inf
 
 
+def recent(sampling: Sampling, tokens: np.ndarray) -> np.ndarray:
+    """Those of `tokens` (int32, all so far) that penalties look at."""
+    window = sampling.penalty_window
+    return tokens if window < 0 else tokens[max(0, len(tokens) - window) :]
+
+
 def penalise(logits: np.ndarray, sampling: Sampling, tokens: np.ndarray) -> None:
     """Changes `logits` [vocabulary] in place by the penalties for `tokens` (int32, all so far).
 
@@ -43,11 +51,7 @@ def penalise(logits: np.ndarray, sampling: Sampling, tokens: np.ndarray) -> None
     where it is not (Keskar et al., 2019, mended for negative logits), then loses
     `frequency_penalty` for each of its places in the window and `presence_penalty` once.
     """
-    window = sampling.penalty_window
-    recent = tokens if window < 0 else tokens[max(0, len(tokens) - window) :]
-    if not len(recent):
-        return
-    ids, counts = np.unique(recent, return_counts=True)
+    ids, counts = np.unique(recent(sampling, tokens), return_counts=True)
     values = logits[ids]
     repeat = np.float32(sampling.repeat_penalty)
     values = np.where(values <= 0.0, values * repeat, values / repeat)

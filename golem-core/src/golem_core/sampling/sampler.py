@@ -10,7 +10,7 @@ import numpy as np
 from golem_core.errors import PassFailed
 from golem_core.sampling import filters
 from golem_core.sampling.parameters import Sampling
-from golem_core.sampling.penalties import Bias, penalise
+from golem_core.sampling.penalties import Bias, penalise, recent
 
 _BLOCK = 256  # chances that are drawn at once, and weights that are summed at once
 
@@ -77,6 +77,8 @@ class Sampler:
         self._sampling = sampling
         self._greedy = sampling.is_greedy
         self._bias = None if (bias := Bias(sampling, banned)).is_empty else bias
+        # Of the likeliest tokens, how many are looked at; 0: all tokens are.
+        self._most = 1 if self._greedy else sampling.top_k
         self._penalties = sampling.has_penalties
         self._ahead = mask.fresh() if isinstance(mask, Ahead) else None
         self._mask = mask if self._ahead is None else self._ahead
@@ -88,59 +90,94 @@ class Sampler:
 
         `logits` is left as it was. Raises `PassFailed` where it holds a NaN or nothing finite.
         """
-        # argmax stops at the first NaN and takes the lowest id among equals.
-        best = int(logits.argmax())
-        peak = float(logits[best])
-        if not -np.inf < peak < np.inf:
-            raise PassFailed(*describe(logits, best))
-        if self._changes:
-            with np.errstate(over="ignore"):
-                logits = self._changed(logits, tokens)
-            best = int(logits.argmax())
-            if not -np.inf < float(logits[best]) < np.inf:
-                raise PassFailed(
-                    "no token is left to draw after bias, penalties and constraint",
-                    "logits",
-                    "no_candidates",
-                )
-        if self._greedy:
-            return best
+        leading = self._leading(logits, 1 if self._changes else self._most)
+        if not _is_finite(logits[leading[0]]):
+            raise PassFailed(*describe(logits, int(leading[0])))
+        if self._greedy and not self._changes:
+            return int(leading[0])
         # Differences of huge logits may overflow: to -inf, which is a probability of 0.
         with np.errstate(over="ignore"):
-            return self._chosen(logits, float(logits[best]), self._chances.at(len(tokens)))
+            if not self._changes:
+                return self._chosen(logits, leading, tokens)
+            ids = self._changing(tokens)
+            if ids is None:
+                return self._chosen_of_changed(logits.copy(), tokens)
+            kept = logits[ids]
+            try:
+                return self._chosen_of_changed(logits, tokens)
+            finally:
+                logits[ids] = kept
 
     def accepted(self, token: int) -> None:
         """Says that `token` is part of the text, and that another will be drawn."""
         if self._ahead is not None:
             self._ahead.accept(token)
 
-    def _changed(self, logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        logits = logits.copy()
+    def _leading(self, logits: np.ndarray, count: int) -> np.ndarray:
+        """So many of the likeliest, or one where that is all; a NaN alone, where there is one."""
+        if 1 < count < len(logits):
+            return filters.largest(logits, count)
+        # argmax stops at the first NaN and takes the lowest id among equals.
+        return np.array([logits.argmax()])
+
+    def _changing(self, tokens: np.ndarray) -> np.ndarray | None:
+        """The tokens whose logits are changed; None: it may be all of them."""
+        ids = np.empty(0, np.int64) if self._bias is None else self._bias.ids
+        if self._mask is not None or ids is None:
+            return None
+        return np.concatenate([ids, recent(self._sampling, tokens)]) if self._penalties else ids
+
+    def _change(self, logits: np.ndarray, tokens: np.ndarray) -> None:
+        """Changes `logits` by bias, penalties and constraint."""
         if self._bias is not None:
             self._bias.apply(logits)
         if self._penalties:
             penalise(logits, self._sampling, tokens)
         if self._mask is not None:
             self._mask(tokens, logits)
-        return logits
 
-    def _chosen(self, logits: np.ndarray, peak: float, chance: float) -> int:
+    def _chosen_of_changed(self, logits: np.ndarray, tokens: np.ndarray) -> int:
+        self._change(logits, tokens)
+        leading = self._leading(logits, self._most)
+        if not _is_finite(logits[leading[0]]):
+            raise PassFailed(
+                "no token is left to draw after bias, penalties and constraint",
+                "logits",
+                "no_candidates",
+            )
+        return self._chosen(logits, leading, tokens)
+
+    def _candidates(self, logits: np.ndarray, leading: np.ndarray) -> np.ndarray | None:
+        """The ids that the filters leave, ascending; None: all."""
         asked = self._sampling
-        ids: np.ndarray | None = None
-        if 0 < asked.top_k < len(logits):
-            ids = filters.top_k(logits, asked.top_k)
+        some = 0 < self._most < len(logits)
+        if some and asked.typical_p == 1.0:
+            count = filters.first(logits[leading], asked.top_p, asked.min_p)
+            return np.sort(leading[:count])
+        ids = np.sort(leading) if some else None
         if asked.typical_p < 1.0:
             ids = filters.typical(logits, ids, asked.typical_p)
         if asked.top_p < 1.0:
             ids = filters.top_p(logits, ids, asked.top_p)
         if asked.min_p > 0.0:
             ids = filters.min_p(logits, ids, asked.min_p)
+        return ids
+
+    def _chosen(self, logits: np.ndarray, leading: np.ndarray, tokens: np.ndarray) -> int:
+        if self._greedy:
+            return int(leading[0])
+        asked, peak = self._sampling, float(logits[leading[0]])
+        ids = self._candidates(logits, leading)
         scores = logits if ids is None else logits[ids]
         if asked.typical_p < 1.0:
             peak = float(scores.max())  # the likeliest token need not be a typical one
         weights = np.exp((scores - np.float32(peak)) / np.float32(asked.temperature))
-        place = _at(weights, chance)
+        place = _at(weights, self._chances.at(len(tokens)))
         return place if ids is None else int(ids[place])
+
+
+def _is_finite(logit: float) -> bool:
+    return -np.inf < logit < np.inf
 
 
 def _at(weights: np.ndarray, chance: float) -> int:

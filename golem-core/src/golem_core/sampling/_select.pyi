@@ -1,0 +1,3 @@
+import numpy as np
+
+def largest(values: np.ndarray, ids: np.ndarray) -> int: ...
