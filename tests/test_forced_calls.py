@@ -15,7 +15,7 @@ from golem_core.text import AnswerReader, ChatFormat, Tokenizer
 pytest.importorskip("llguidance", reason="llguidance is not installed (golem-core[json])")
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
-from golem_core.sampling import constraint  # noqa: E402
+from golem_core.sampling import tool_calls  # noqa: E402
 
 FORMATS = {
     "qwen": golem_qwen.format.format_of("<tool_call> </think>"),
@@ -124,7 +124,7 @@ def walk(mask, tok: Tokenizer, rng: np.random.Generator, most: int) -> list[int]
 def replies(form, offered, choice, parallel, *, tokens=True, count=12, most=700):
     """What random answers that the mask allows are read as."""
     tok = bytes_tokenizer(form.markers if tokens else (), form)
-    mask = constraint.tool_call_constraint(form, offered, choice, parallel, tok)
+    mask = tool_calls.tool_call_constraint(form, offered, choice, parallel, tok)
     for seed in range(count):
         ids = walk(mask, tok, np.random.default_rng(seed), most)
         if ids is None:
@@ -169,7 +169,7 @@ def test_auto_allows_text_and_holds_calls_to_strict_schemas(family, tokens):
     offered = tools("texts", "none", strict=True)
     form = FORMATS[family]
     tok = bytes_tokenizer(form.markers if tokens else (), form)
-    mask = constraint.tool_call_constraint(form, offered, "auto", True, tok).fresh()
+    mask = tool_calls.tool_call_constraint(form, offered, "auto", True, tok).fresh()
     opens = tok.encode_marked([(form.call[0], True)])
     text = [0, *tok.encode("Well, <tool_ca: "), *opens]
     for i in range(1, len(text)):
@@ -201,7 +201,7 @@ def test_a_schema_that_cannot_be_forced_is_named(family, schema, said):
     tok = bytes_tokenizer(form.markers, form)
     offered = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
     with pytest.raises(BadRequest, match=r"tools\[0\].function.parameters") as raised:
-        constraint.tool_call_constraint(form, offered, "required", True, tok)
+        tool_calls.tool_call_constraint(form, offered, "required", True, tok)
     assert said in str(raised.value)
     assert raised.value.field == "tools"
 
@@ -219,7 +219,7 @@ def test_a_choice_that_cannot_be_made_is_refused(choice, offered):
     form = FORMATS["qwen"]
     tok = bytes_tokenizer(form.markers, form)
     with pytest.raises(BadRequest) as raised:
-        constraint.tool_call_constraint(form, offered, choice, True, tok)
+        tool_calls.tool_call_constraint(form, offered, choice, True, tok)
     assert raised.value.field == "tool_choice"
 
 
@@ -229,4 +229,4 @@ def test_texts_and_numbers_that_look_alike_are_refused_where_nothing_is_quoted()
     schema = {"properties": {"a": {"enum": ["1", 1]}}}
     offered = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
     with pytest.raises(BadRequest, match="no quotes"):
-        constraint.tool_call_constraint(form, offered, "required", True, tok)
+        tool_calls.tool_call_constraint(form, offered, "required", True, tok)

@@ -16,7 +16,8 @@ from golem_core.errors import BadRequest, NoMemory, NotFound
 from golem_core.testing import decoder
 from golem_server.errors import ApiError
 from golem_server.metrics import Metrics
-from golem_server.models import Models, Served, named
+from golem_server.models import Models, Served
+from golem_server.named import named
 from golem_server.room import Plan, Room
 from golem_server.settings import ServeSettings
 

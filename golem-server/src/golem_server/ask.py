@@ -238,7 +238,7 @@ class Ask:
         if self.constraint is None and not forced and not strict:
             return None
         # Here, because llguidance is an extra that most requests do without.
-        from golem_core.sampling import constraint
+        from golem_core.sampling import constraint, tool_calls
 
         if self.constraint is not None:
             asked = self.constraint
@@ -248,7 +248,7 @@ class Ask:
             choice: str | dict[str, Any] = self.tool_choice
             if self.tool_choice == "named":
                 choice = {"type": "function", "function": {"name": self.tool}}
-            mask = constraint.tool_call_constraint(form, self.tools, choice, self.parallel, tok)
+            mask = tool_calls.tool_call_constraint(form, self.tools, choice, self.parallel, tok)
         return mask.after_thoughts(form, pieces, self.thinking) if pieces else mask
 
 

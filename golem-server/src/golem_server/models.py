@@ -13,22 +13,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from golem_core import Embedding, LanguageModel, Speaking, hub
-from golem_core.errors import BadRequest, NotFound
+from golem_core.errors import NotFound
 from golem_core.sampling import vocabulary
 from golem_server.errors import NO_RETRY, ApiError
 from golem_server.held import Held, Offer, Served, ServedEmbedder, ServedSpeaker
 from golem_server.kinds import embeds, speaks
 from golem_server.metrics import Metrics
+from golem_server.named import named
 from golem_server.room import Room
 from golem_server.settings import ServeSettings
 
@@ -354,49 +353,3 @@ def _cannot(message: str) -> ApiError:
 def _log_failure(done: asyncio.Task[Held]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         log.error("the first model could not be loaded: %s", error)
-
-
-def named(settings: ServeSettings, started: int) -> dict[str, Offer]:
-    """The models that the settings name, by id."""
-    found: dict[str, Offer] = {}
-    references = list(settings.models)
-    if settings.model_folder is not None:
-        folder = Path(settings.model_folder).expanduser()
-        if not folder.is_dir():
-            raise NotFound(f"no folder {settings.model_folder}")
-        references += [
-            str(path)
-            for path in sorted(folder.rglob("*.gguf"))
-            if not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$|^mmproj", path.name)
-        ]
-    for text in references:
-        match = re.fullmatch(r"([\w./:@-]+)=(?!=)(.+)", text)
-        if match is not None and not Path(text).exists():
-            name, text = match[1], match[2]
-        else:
-            name = _id(text)
-        if name in found:
-            raise BadRequest(
-                f"two models are called {name}: {found[name].reference} and {text}; "
-                f"call one by another name, such as other={text}"
-            )
-        reference = hub.parse(text)
-        created = started
-        if reference.kind == "path":
-            path = Path(reference.name)
-            if not path.exists():
-                raise NotFound(f"no file {text}")
-            created = int(path.stat().st_mtime)
-        elif reference.kind == "name":
-            hub.resolve(text)
-        found[name] = Offer(name, text, created)
-    return found
-
-
-def _id(text: str) -> str:
-    """What a model is called where nobody says: its file's name, or the reference itself."""
-    reference = hub.parse(text)
-    if reference.kind != "path":
-        return text
-    name = Path(reference.name).resolve().name.removesuffix(".gguf")
-    return re.sub(r"-\d{5}-of-\d{5}$", "", name)
