@@ -24,6 +24,7 @@ from golem_pockettts.codec import Decoder, Encoder
 from golem_pockettts.config import FLOW_MATCHING, Config
 from golem_pockettts.derived import Array, Tensors
 from golem_pockettts.flow import Flow
+from golem_pockettts.reading import read_config
 from golem_pockettts.speaking import PocketSpeaking
 
 # How matrices may be kept: those of the flow model, those of the codec's decoder.
@@ -46,7 +47,7 @@ class PocketTts(Speaker):
     @classmethod
     def open(cls, weights: Weights, options: Options) -> PocketTts:
         """As `Speaker.open`: records every pass once, which checks every tensor's shape."""
-        model = cls(Config.from_weights(weights), weights)
+        model = cls(read_config(weights), weights)
         model._checked()
         return model
 

@@ -1,4 +1,4 @@
-"""The geometry of a model, from its yaml or its tensors."""
+"""The rules of each language, by the names of published models."""
 
 from __future__ import annotations
 
