@@ -123,6 +123,17 @@ def test_plugins(capsys):
         assert set(found[name]) == {"name", "distribution", "version", "target", "error"}
 
 
+def test_bench_of_an_encoder(capsys):
+    folder = Path(__file__).parents[1] / "golem-embed" / "tests" / "checkpoints" / "bert-cls"
+    options = ["--read", "16", "--repeat", "1", "--json"]
+    assert run(["bench", str(folder), "-t", "1", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tokens"], found["precision"], found["threads"]) == (16, "f32", 1)
+    assert found["tokens_per_second"] > 0
+    assert run(["bench", str(folder), "-t", "1", "--read", "300", "--repeat", "1"]) == 0
+    assert "(f32, 1 x 96)" in capsys.readouterr().out
+
+
 def test_bench(tiny_file, capsys):
     path, _ = tiny_file("llama-tied")
     options = ["--read", "16", "--generate", "4", "--repeat", "1", "--json"]

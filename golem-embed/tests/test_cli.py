@@ -108,3 +108,19 @@ def test_bench_prints_a_time() -> None:
     found = json.loads(typed("bench", MODEL, "--tokens", "12", "--repeat", "2", "--json").stdout)
     assert found["tokens"] == 12
     assert found["milliseconds"] > 0
+    pairs = str(CHECKPOINTS / "cross-bert")
+    found = json.loads(typed("bench", pairs, "--tokens", "30", "--repeat", "1", "--json").stdout)
+    assert found["tokens_per_second"] > found["texts_per_second"] > 0
+    typed("bench", MODEL, "--tokens", "97", error=BadRequest)
+
+
+def test_info_says_how_a_model_runs() -> None:
+    found = json.loads(typed("info", MODEL, "--precision", "bf16", "--json").stdout)
+    assert found["precision"] == "bf16"
+    assert (found["dimensions"], found["max_length"], found["pooling"]) == (32, 96, "cls")
+    assert found["prompts"] == {"query": "search: ", "document": ""}
+    lines = typed("info", MODEL).stdout.splitlines()
+    assert "precision     f32" in lines
+    assert (
+        json.loads(typed("info", str(CHECKPOINTS / "cross-bert"), "--json").stdout)["scores"] == 1
+    )

@@ -141,6 +141,19 @@ def test_refusals(served: Any, path: str, body: dict[str, Any], status: int, sai
     assert (found, said in answer["error"]["message"]) == (status, True), answer
 
 
+def test_the_precision_of_the_server_is_what_runs(serve_in_thread: Any) -> None:
+    with (
+        serve_in_thread(models=(f"bert={CHECKPOINTS / 'bert-cls'}",), precision="bf16") as server,
+        golem_core.load_embedder(CHECKPOINTS / "bert-cls", precision="bf16") as model,
+        ollama.Client(host=server.url) as client,
+    ):
+        found = np.array(client.embed("bert", TEXTS).embeddings, np.float32)
+        assert np.array_equal(found, model.embed(TEXTS).vectors)
+        (entry,) = client.ps().models
+        assert entry.details is not None
+        assert entry.details.quantization_level == "bf16"
+
+
 def test_requests_at_the_same_time_get_their_own_vectors(served: Any, wanted: np.ndarray) -> None:
     found: dict[int, Any] = {}
 

@@ -86,6 +86,19 @@ def embedder(weights: Weights) -> type[Model]:
     return _load(claims[0])
 
 
+def meant(weights: Weights) -> type[Model]:
+    """The class for what an opened file is published for: one that says how to pool embeds.
+
+    Raises as `of`.
+    """
+    folder = weights.path if weights.path.is_dir() else weights.path.parent
+    pooled = weights.container == "safetensors" and (folder / "modules.json").is_file()
+    if weights.container == "gguf" and weights.declares:
+        said = weights.metadata.get(f"{weights.architecture}.pooling_type")
+        pooled = isinstance(said, int) and said > 0
+    return embedder(weights) if pooled else of(weights)
+
+
 def installed() -> list[PluginInfo]:
     """Every claim of every plugin, by name; imports them all, and says of each what fails."""
     claims = _claims()

@@ -52,7 +52,7 @@ def _common(command: Any) -> Any:
     for option in reversed(
         (
             click.option("--precision", type=click.Choice(PRECISIONS), default="f32",
-                         show_default=True, help="How matrices are multiplied."),
+                         show_default=True, help="How matrices are kept and multiplied."),
             click.option("--max-length", type=int, metavar="N",
                          help="Most tokens of a text. [default: as the files say]"),
             click.option("--pooling", type=click.Choice(("mean", "cls", "last")),
@@ -296,44 +296,48 @@ def validate(model: str, golden: str, tolerance: float, as_json: bool, **options
 
 @embed.command()
 @click.argument("model")
+@as_json
+@_common
+def info(model: str, as_json: bool, **options: Any) -> None:
+    """Say what a model is and how it runs: its dimensions, pooling, prompts, precision."""
+    with _load(model, options) as loaded:
+        found = {
+            "model": loaded.name,
+            "architecture": loaded.architecture,
+            "dimensions": loaded.dimensions or None,
+            "scores": loaded.scores or None,
+            "max_length": loaded.length,
+            "pooling": loaded.pooling or None,
+            "normalises": loaded.normalises,
+            "prompts": dict(loaded.prompts),
+            "prompt": loaded.prompt,
+            "precision": loaded.precision,
+        }
+    if as_json:
+        print_json(found)
+    else:
+        for key, value in found.items():
+            if value not in (None, {}):
+                click.echo(f"{key:14}{value}")
+
+
+@embed.command()
+@click.argument("model")
 @click.option("--tokens", default=128, show_default=True, help="Of each text.")
 @click.option("--batch", default=1, show_default=True, help="Texts that are asked at once.")
 @click.option("--repeat", default=20, show_default=True, help="Times that it is measured.")
 @as_json
 @_common
 def bench(model: str, tokens: int, batch: int, repeat: int, as_json: bool, **options: Any) -> None:
-    """Measure how fast texts become vectors: the median of several times, tokenizer left out."""
-    import statistics
-    import time
+    """Measure how fast texts become vectors, or pairs scores: the median of several times.
 
-    if batch < 1 or repeat < 1 or tokens < 3:
-        raise BadRequest("bench needs --batch and --repeat of at least 1, --tokens of 3")
+    Of vectors the tokenizer is left out.
+    """
+    from golem_core.cli.bench_embedder import measure, show
+
     with _load(model, options) as loaded:
-        if tokens > loaded.length:
-            raise BadRequest(f"--tokens {tokens} is more than the {loaded.length} it reads")
-        ids = loaded.tokenize("the quick brown fox jumps over the lazy dog " * tokens)
-        given = [ids[: tokens - 1] + ids[-1:]] * batch
-        loaded.embed(given)
-        times = []
-        for _ in range(repeat):
-            begun = time.perf_counter()
-            loaded.embed(given)
-            times.append(time.perf_counter() - begun)
-        median = statistics.median(times)
-        found = {
-            "model": loaded.name,
-            "precision": loaded.precision,
-            "tokens": tokens,
-            "batch": batch,
-            "milliseconds": 1e3 * median,
-            "fastest": 1e3 * min(times),
-            "tokens_per_second": tokens * batch / median,
-            "texts_per_second": batch / median,
-        }
+        found = measure(loaded, tokens, batch, repeat)
     if as_json:
         print_json(found)
     else:
-        click.echo(
-            f"{found['milliseconds']:.2f} ms, {found['texts_per_second']:.1f} texts/s, "
-            f"{found['tokens_per_second']:.0f} tokens/s ({found['precision']}, {batch} x {tokens})"
-        )
+        show(found)

@@ -7,9 +7,9 @@ from pathlib import Path
 from golem_core import hub, plugins
 from golem_core.errors import GolemError
 from golem_core.model import Embedder, Model, Speaker
-from golem_core.weights import Weights, open_weights
+from golem_core.weights import open_weights
 
-__all__ = ["embeds", "kind_of", "local_path", "speaks"]
+__all__ = ["embeds", "local_path", "speaks"]
 
 
 def local_path(reference: str) -> Path | None:
@@ -35,22 +35,12 @@ def embeds(reference: str) -> bool | None:
     return None if kind is None else issubclass(kind, Embedder)
 
 
-def kind_of(weights: Weights) -> type[Model]:
-    """The class that runs an opened file; a checkpoint that says how to pool is for embedding."""
-    folder = weights.path if weights.path.is_dir() else weights.path.parent
-    pooled = weights.container == "safetensors" and (folder / "modules.json").is_file()
-    if weights.container == "gguf" and weights.declares:
-        said = weights.metadata.get(f"{weights.architecture}.pooling_type")
-        pooled = isinstance(said, int) and said > 0
-    return plugins.embedder(weights) if pooled else plugins.of(weights)
-
-
 def _kind(reference: str) -> type[Model] | None:
     path = local_path(reference)
     if path is None:
         return None
     try:
         with open_weights(path) as weights:
-            return kind_of(weights)
+            return plugins.meant(weights)
     except GolemError:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import golem_core
-from golem_core import Embedding, LanguageModel, Speaking
+from golem_core import Embedding, LanguageModel, Speaking, plugins
 from golem_core.api import open_generator
 from golem_core.cpu.measure import measure
 from golem_core.engine.start import WIDTH, choose_context, choose_plan, pool_sizes
@@ -15,7 +15,6 @@ from golem_core.memory import available_memory
 from golem_core.model import Embedder, Speaker
 from golem_core.threads import choose
 from golem_core.weights import open_weights
-from golem_server.kinds import kind_of
 from golem_server.settings import ServeSettings
 
 __all__ = ["Plan", "Room"]
@@ -65,7 +64,7 @@ class Room:
     def plan(self, reference: str, path: Path, settings: ServeSettings) -> Plan:
         """What a model needs at the least. Raises as `golem_core.load`."""
         with open_weights(path) as weights:
-            kind = kind_of(weights)
+            kind = plugins.meant(weights)
             if issubclass(kind, Embedder):
                 return Plan(reference, path, weights.nbytes, PASS, (), 0, 0, embeds=True)
             if issubclass(kind, Speaker):
@@ -119,7 +118,10 @@ class Room:
         """Loads the model with pools of at most half of what is free."""
         if plan.embeds:
             return golem_core.load_embedder(
-                plan.path, device=settings.device, threads=settings.threads
+                plan.path,
+                device=settings.device,
+                threads=settings.threads,
+                precision=settings.precision,
             )
         if plan.speaks:
             return golem_core.load_speaker(

@@ -34,6 +34,7 @@ class ServeSettings:
                    they may not
     idle_unload    seconds without a request after which a model is unloaded; None: never
     memory         bytes for all loaded models; None: what is available at the start
+    precision      how matrices of models that embed are kept, as `golem_core.load_embedder` has it
     drain          seconds for answers to end after the first signal
     log_json       one JSON object a line, not text
     log_prompts    also log what is asked and answered
@@ -59,6 +60,7 @@ class ServeSettings:
     media_root: str | None = None
     idle_unload: float | None = None
     memory: int | None = None
+    precision: str = "f32"
     drain: float = 30.0
     log_json: bool = False
     log_prompts: bool = False
@@ -146,6 +148,9 @@ SERVE: dict[str, Setting] = {
               metavar="BYTES"),
         _make("media_root", text, None, "The folder below which requests may name files.",
               "requests may name none", metavar="DIR"),
+        _make("precision", text, "f32",
+              "How matrices of models that embed are kept, such as int8: docs/embeddings.md.",
+              metavar="NAME"),
         _make("drain", real(0), 30,
               "Seconds for answers to end after the first signal; a second one ends at once.",
               metavar="SECONDS"),

@@ -40,11 +40,14 @@ LIMIT_SECONDS = 0.25
 def command(
     model: str, read: int, generate: int, repeat: int, as_json: bool, **options: Any
 ) -> None:
-    """Measure reading and generating against the machine's limit.
+    """Measure reading and generating against the machine's limit; of an encoder, one text.
 
     Generating cannot be faster than the weights are read from memory, reading a prompt not faster
     than bytes are multiplied. Both limits are measured here, with the same threads, by loops that
     do nothing else. Rates are medians; a busy machine makes all of them meaningless.
+
+    A model that embeds reads texts of --read tokens, one at a time; `golem embed bench` has more
+    options.
     """
     if read < 1 or generate < 2 or repeat < 1:
         raise BadRequest("bench needs --read of at least 1, --generate of 2, --repeat of 1")
@@ -53,6 +56,9 @@ def command(
     from golem_core.api import load
 
     workers = threads.choose(settings["threads"]).count
+    if _embeds(model):
+        _bench_embedder(model, settings["device"], workers, read, repeat, as_json)
+        return
     with (
         Waiting("measuring") as waiting,
         load(
@@ -95,6 +101,31 @@ def command(
         print_json(found)
     else:
         _print(found)
+
+
+def _embeds(model: str) -> bool:
+    """Whether a model is published for making vectors of texts, or scores."""
+    from golem_core import hub, plugins
+    from golem_core.model import Embedder
+    from golem_core.weights import open_weights
+
+    with open_weights(hub.resolve(model, say=note)) as weights:
+        return issubclass(plugins.meant(weights), Embedder)
+
+
+def _bench_embedder(
+    model: str, device: str, workers: int, read: int, repeat: int, as_json: bool
+) -> None:
+    from golem_core.api import load_embedder
+    from golem_core.cli.bench_embedder import measure, show
+
+    with load_embedder(model, device=device, threads=workers, say=note) as loaded:
+        found = measure(loaded, min(read, loaded.length), 1, repeat)
+    if as_json:
+        print_json({**found, "model": model, "device": device, "threads": workers})
+    else:
+        show(found)
+        click.echo(f"{device}, {workers} thread{'s' * (workers != 1)}")
 
 
 def _measure(model: LanguageModel, read: int, generate: int, seed: int) -> tuple[float, float]:

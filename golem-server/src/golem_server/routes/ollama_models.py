@@ -12,6 +12,7 @@ from golem_core.errors import GolemError
 from golem_server.app import MODELS
 from golem_server.described import Description, File, describe, file_of
 from golem_server.errors import ApiError
+from golem_server.held import ServedEmbedder
 from golem_server.models import Offer
 from golem_server.parse import field, read_json, required
 from golem_server.routes.ollama import KEPT, resolved, stamp
@@ -57,6 +58,8 @@ async def running(request: web.Request) -> web.Response:
         entry = await _entry(request.app, models.find(served.id))
         expires = request.app[KEPT].expires(served)
         del entry["modified_at"]
+        if isinstance(served, ServedEmbedder):  # as it runs, not as its file has it
+            entry["details"] = entry["details"] | {"quantization_level": served.embedding.precision}
         entry |= {
             "expires_at": NEVER if expires is None else stamp(expires),
             "size_vram": 0,
