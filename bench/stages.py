@@ -1,12 +1,13 @@
 """Where the time of a pass goes, by kind of stage.
 
     python -m bench.stages FILE [--columns 1 256] [--threads 1] [--passes 5] [--by kind|name]
-                           [--depth 64]
+                           [--depth 64] [--guessed]
 
 For each width of a pass the milliseconds of each kind of stage, as the median over passes of the
 time from its first worker's begin to its last one's end, and its share of all of them. `--by name`
 sums over layers by what is computed. The columns stand behind `--depth` others, which are read
-first. Nothing else may run.
+first. With `--guessed` all columns but the first are guesses, and logits are wanted after each.
+Nothing else may run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ READ = 256  # columns of the passes that read what stands before
 
 
 def measure(
-    file: Path, columns: int, threads: int, passes: int, depth: int
+    file: Path, columns: int, threads: int, passes: int, depth: int, guessed: bool
 ) -> tuple[list[str], np.ndarray]:
     """The stages' names and median seconds, for passes of so many columns behind `depth` others."""
     with open_weights(file) as weights:
@@ -41,9 +42,10 @@ def measure(
             graph,
             device="cpu",
             width=max(columns, min(READ, depth)),
-            outputs=1,
+            outputs=columns if guessed else 1,
             pages=(pages,) * len(graph.windows),
             states=1,
+            guesses=columns - 1 if guessed else 0,
             threads=threads,
             kv="f16",
             keep=(),
@@ -51,15 +53,15 @@ def measure(
         tables = tuple(np.arange(pages, dtype=np.int32)[None] for _ in graph.windows)
         rng = np.random.default_rng(3)
 
-        def batch(start: int, count: int) -> Batch:
+        def batch(start: int, count: int, guessed: bool = False) -> Batch:
             keeps = np.full(count, -1, np.int32)
-            keeps[-1] = 0
+            keeps[0 if guessed else -1] = 0
             return Batch(
                 rng.integers(0, model.vocab, count).astype(np.int32),
                 np.arange(start, start + count, dtype=np.int32),
                 np.zeros(count, np.int32),
                 tables,
-                np.array([count - 1], np.int32),
+                np.arange(0 if guessed else count - 1, count, dtype=np.int32),
                 np.array([0 if start else -1], np.int32),
                 keeps,
             )
@@ -67,11 +69,11 @@ def measure(
         for start in range(0, depth, READ):
             program.run(batch(start, min(READ, depth - start)))
         times = program.tape.time_stages()
-        program.run(batch(depth, columns))
+        program.run(batch(depth, columns, guessed))
         seen = []
         for _ in range(passes):
             times[:] = 0.0
-            program.run(batch(depth, columns))
+            program.run(batch(depth, columns, guessed))
             begun = np.where(times[..., 0] > 0, times[..., 0], np.inf).min(axis=1)
             spent = times[..., 1].max(axis=1) - begun
             seen.append(np.where(np.isfinite(spent), spent, 0.0))
@@ -90,9 +92,12 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--by", choices=("kind", "name"), default="kind")
     parser.add_argument("--depth", type=int, default=2 * PAGE, metavar="TOKENS")
+    parser.add_argument("--guessed", action="store_true")
     args = parser.parse_args()
     for columns in args.columns:
-        names, spent = measure(args.file, columns, args.threads, args.passes, args.depth)
+        names, spent = measure(
+            args.file, columns, args.threads, args.passes, args.depth, args.guessed
+        )
         sums: dict[str, float] = defaultdict(float)
         for name, seconds in zip(names, spent, strict=True):
             kind, _, what = name.partition(" ")

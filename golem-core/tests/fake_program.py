@@ -157,6 +157,7 @@ class CarryingProgram(HashProgram):
     slots   of state
     hits    how many of eight drafts are what will be greedily drawn; None: it cannot draft
     chains  whether it can draft from its own draft
+    guesses how many columns behind a kept state it remembers
     """
 
     def __init__(
@@ -168,39 +169,47 @@ class CarryingProgram(HashProgram):
         slots: int = 32,
         hits: int | None = None,
         chains: bool = True,
+        guesses: int = 4,
     ) -> None:
         super().__init__(windows, pages, width, outputs)
-        self.states = StateGroup(slots, 8)
+        self.states = StateGroup(slots, 8, guesses)
         self.drafts = hits is not None
         self.chains = self.drafts and chains
         self.hits = hits
         self._passed: dict[int, tuple[int, int]] = {}  # by row: as `_slots`
         self.drafted = 0
-        self._slots = [(-1, 0)] * slots  # positions that it is after, and the state
+        # Of each slot the positions that it is after, and the state; then of the columns behind it.
+        self._slots = [[(-1, 0)]] * slots
         self._after: list[int] = []
 
     def run(self, batch: Batch) -> np.ndarray:
         assert batch.states is not None
         assert batch.keeps is not None
-        assert batch.states.dtype == batch.keeps.dtype == np.int32
+        assert batch.replays is not None
+        assert batch.states.dtype == batch.replays.dtype == batch.keeps.dtype == np.int32
         assert len(batch.keeps) == len(batch.ids)
         written = batch.keeps[batch.keeps >= 0].tolist()
         assert len(set(written)) == len(written), "a slot is written twice"
         self._after = []
-        kept: dict[int, tuple[int, int]] = {}
+        kept: dict[int, list[tuple[int, int]]] = {}
+        behind: list[list[tuple[int, int]]] = []
         for column, token in enumerate(batch.ids.tolist()):
             row, position = int(batch.sequence[column]), int(batch.positions[column])
             if column == 0 or batch.sequence[column - 1] != row:
                 state = self._read(batch, row, position)
+                behind = []
             state = carried([token], state)
             self._after.append(state)
+            for states in behind:
+                states.append((position + 1, state))
             if (slot := int(batch.keeps[column])) >= 0:
                 readers = {int(r) for r in np.unique(batch.sequence) if batch.states[r] == slot}
                 assert readers <= {row}, "a slot that another reads is written"
-                kept[slot] = position + 1, state
+                kept[slot] = [(position + 1, state)]
+                behind.append(kept[slot])
         logits = super().run(batch)
         for slot, value in kept.items():
-            self._slots[slot] = value
+            self._slots[slot] = value[: 1 + self.states.guesses]
         return logits
 
     def draft(self, batch: Batch, again: bool = False) -> np.ndarray:
@@ -231,7 +240,7 @@ class CarryingProgram(HashProgram):
         if slot < 0:
             assert position == 0, "a text goes on without a state"
             return CARRIED
-        after, state = self._slots[slot]
+        after, state = self._slots[slot][int(batch.replays[row])]
         assert after == position, f"the state after {after} positions is read at {position}"
         return state
 

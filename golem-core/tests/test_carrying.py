@@ -104,7 +104,7 @@ def test_every_operation_is_its_reference(kind: str, format: str, tmp_path: Path
             inputs[0] = prepared(inputs[0], stored)
         if op.kind == "store":
             continue
-        setting = Pages([], [], one, True, {})
+        setting = Pages([], ([], [], 0), one, True, {})
         floats = [w.floats() for w in op.weights]
         expected = OPS[op.kind].reference(setting, inputs, floats, op.attributes)
         assert expected is not None
@@ -234,6 +234,78 @@ def test_a_further_draft_is_the_reference(tmp_path: Path) -> None:
         drafts.append(program.draft(rest, True).copy())
         assert not np.array_equal(program.draft(rest), drafts[-1])
     assert np.abs(drafts[0] - drafts[1]).max() <= 1e-5 * np.abs(drafts[1]).max()
+
+
+def going_on(program: Program, span: tuple, replays: int, *others: tuple) -> Batch:
+    """A pass whose first sequence goes on from so many columns behind the one that was kept."""
+    one = grouped(program, span, *others)
+    one.replays = np.array([replays, *[0] * len(others)], np.int32)
+    return one
+
+
+@pytest.mark.parametrize("slot", [1, 0])
+@pytest.mark.parametrize("right", range(4))
+def test_a_text_goes_on_from_the_guesses_that_were_right(
+    recurrent: Weights, right: int, slot: int
+) -> None:
+    """Time after time, in the slot that it has or in others, alone and beside others."""
+    ids = tokens(3, 44)
+    straight = whole(compiled(record_recurrent(recurrent), outputs=64), ids)
+    program = compiled(record_recurrent(recurrent), outputs=64, guesses=3)
+    program.run(grouped(program, (ids[:12], 0, -1, {11: 1})))
+    other = (tokens(5, 6), 0, -1, {2: 4, 5: 5})
+    at, held, replays = 12, 1, 0
+    while at < 40:
+        wrong = [(t + 1) % VOCABULARY for t in ids[at + 1 + right : at + 4]]
+        columns = [*ids[at : at + 1 + right], *wrong]
+        next = slot if held != slot else 1
+        one = going_on(program, (columns, at, held, {0: next}), replays, other)
+        assert np.array_equal(program.run(one)[: 1 + right], straight[at : at + 1 + right]), at
+        at, held, replays = at + 1 + right, next, right
+    rest = program.run(going_on(program, (ids[at:], at, held, {}), replays))
+    assert np.array_equal(rest, straight[at:])
+
+
+def test_guesses_are_drafted_from_guesses_that_were_right(recurrent: Weights) -> None:
+    ids = tokens(3, 20)
+    program = compiled(record_recurrent(recurrent), outputs=64, guesses=2)
+    for right in range(3):
+        program.run(grouped(program, (ids[:14], 0, -1, {13: 1})))
+        program.run(grouped(program, (ids[14 : 15 + right], 14, 1, {right: 2})))
+        end = 15 + right
+        wanted = program.draft(grouped(program, (ids[end : end + 1], end, 2, {}))).copy()
+        program.run(grouped(program, ([*ids[14:end], 3, 5, 7][:3], 14, 1, {0: 0})))
+        one = going_on(program, (ids[end : end + 1], end, 0, {}), right)
+        assert np.array_equal(program.draft(one), wanted)
+        assert np.array_equal(
+            program.guess(one, 2, VOCABULARY), Program.guess(program, one, 2, VOCABULARY)
+        )
+
+
+def test_what_stands_behind_a_slot_is_the_reference(tmp_path: Path) -> None:
+    # Float32 on both sides over two blocks; what is left is the order of the sums.
+    weights = write_recurrent(tmp_path / "tiny.gguf", "F32")
+    ids, rows = tokens(3, 20), []
+    for device in ("cpu", "reference"):
+        program = compiled(record_recurrent(weights), device=device, outputs=64, guesses=2)
+        program.run(grouped(program, (ids[:9], 0, -1, {4: 3, 8: 1})))
+        passes = [
+            program.run(going_on(program, (ids[at:], at, 3, {}), at - 5)).copy() for at in (5, 6, 7)
+        ]
+        passes.append(program.draft(going_on(program, (ids[7:8], 7, 3, {}), 2)).copy())
+        rows.append(np.concatenate(passes))
+    assert np.abs(rows[0] - rows[1]).max() <= 1e-5 * np.abs(rows[1]).max()
+
+
+def test_replays_are_checked(recurrent: Weights) -> None:
+    program = compiled(record_recurrent(recurrent), outputs=64, guesses=2)
+    for slot, replays in ((1, 3), (1, -1), (-1, 1)):
+        with pytest.raises(ValueError, match="columns after slot"):
+            program.run(going_on(program, ([1], 4, slot, {0: 1}), replays))
+    one = going_on(program, ([1], 4, 1, {0: 1}), 1, ([1], 0, -1, {}))
+    one.replays = one.replays[:1]
+    with pytest.raises(ValueError, match="1 replays for 2 sequences"):
+        program.run(one)
 
 
 def test_slots_are_checked(recurrent: Weights) -> None:

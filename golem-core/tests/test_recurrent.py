@@ -327,7 +327,7 @@ def _check(made: Memory, holds: list[Hold]) -> None:
     live = [hold.state for hold in holds if hold.state >= 0]
     for hold in holds:
         assert states.read[hold.row] == hold.state
-        assert hold.state_end == hold.length
+        assert hold.state_end + states.replays[hold.row] == hold.length
         assert (hold.state >= 0) == (hold.length > 0)
     counts = [live.count(slot) + kept.count(slot) for slot in range(states.pool.pages)]
     assert counts == [states.pool.holders(slot) for slot in range(states.pool.pages)]

@@ -219,7 +219,7 @@ def test_states_and_guesses_change_no_answer(weights: Weights, device: str) -> N
         ("mtp", 4, None),
         ("ngram", 4, None),
         ("auto", 4, None),
-        ("mtp", 4, 3 * 4 * WIDTH),  # slots for one sequence and its guess, and one more
+        ("mtp", 4, 2 * 2 * 4 * WIDTH),  # slots for one sequence, and one more
     ):
         with start_engine(
             Carrying(),
@@ -237,7 +237,7 @@ def test_states_and_guesses_change_no_answer(weights: Weights, device: str) -> N
                 told.append([stream.result().ids for stream in streams])
             states = engine.stats().states
             assert states is not None
-            assert states.slots == {1: 4, 4: 16 if draft == "off" else 20}[sequences] or memory
+            assert states.slots == (2 if memory else 4 * sequences)
     assert all(each == told[0] for each in told)
     assert not {3, 5} & {token for ids in told[0] for token in ids}
 
@@ -251,11 +251,13 @@ def test_slots_are_what_the_memory_allows(weights: Weights) -> None:
         return start.choose_room(graph, 320, sequences, 64, memory, drafts).states
 
     assert slots(4, None, 0) == 4 * (1 + start.SNAPSHOTS)
-    assert slots(4, None, 1) == 4 * (1 + start.SNAPSHOTS) + 4
-    assert slots(1, None, 4) == 1 + start.SNAPSHOTS + 4
-    assert slots(4, 12 * slot, 1) == 2 * (1 + start.SNAPSHOTS) + 2
-    assert slots(4, 7 * slot, 4) == 3  # one snapshot, and one guess at a time
-    assert slots(4, 2 * slot, 1) == 2
+    assert slots(4, 12 * slot, 0) == 3 * (1 + start.SNAPSHOTS)
+    assert slots(4, 3 * slot, 0) == 2  # one snapshot
+    assert slots(4, slot, 0) == 1
+    # A guess is remembered by the row that it brings, which is as large as the state here.
+    assert slots(1, None, 3) == 1 + start.SNAPSHOTS
+    assert slots(4, 12 * slot, 2) == 1 + start.SNAPSHOTS
+    assert slots(4, 2 * slot, 1) == 1
     with pytest.raises(
         NoMemory, match=r"needs 0\.0 MiB for its keys and values and recurrent states and 0\.0 MiB"
     ):

@@ -79,9 +79,10 @@ class Room:
                 outputs=plan.outputs,
                 pages=plan.room.pages,
                 states=plan.room.states,
+                guesses=plan.guesses,
                 workers=choose(settings.threads).count,
             )
-            pages, state = pool_sizes(plan.graph)
+            pages, state = pool_sizes(plan.graph, plan.guesses)
             return Plan(
                 reference,
                 path,

@@ -121,6 +121,7 @@ def _memory(weights: Weights, model: Generator, context: int) -> dict[str, int]:
         outputs=plan.outputs,
         pages=plan.room.pages,
         states=plan.room.states,
+        guesses=plan.guesses,
         workers=choose().count,
     )
     needs["process"] = PROCESS + sum(

@@ -72,7 +72,7 @@ cdef void lead_state(Pass* p, Stage* stage, Run* span, int number) noexcept nogi
     cdef Py_ssize_t past = stage.past, size = stage.size, column, t, row
     cdef int slot = p.states[span.sequence]
     cdef float* kept
-    recall(state, slot, led(stage, span, number, -past))
+    recall(p, state, span.sequence, led(stage, span, number, -past))
     for column in range(span.rows):
         slot = kept_at(p, span.first + column)
         if slot < 0:

@@ -16,7 +16,7 @@ from golem_core.cpu.matrices import Matrices, format_number
 from golem_core.cpu.pool import Pool
 from golem_core.cpu.program import CpuProgram
 from golem_core.cpu.row_ops import angles, quantise, rounding, row_op
-from golem_core.cpu.tape import Tape, within_floats
+from golem_core.cpu.tape import Tape, delta_floats, within_floats
 from golem_core.errors import BadRequest, Unsupported
 from golem_core.graph.fuse import fuse
 from golem_core.graph.graph import Graph
@@ -69,6 +69,7 @@ def lower(
     outputs: int,
     pages: Sequence[int],
     states: int,
+    guesses: int,
     threads: int | None,
     kv: str,
     keep: Sequence[str] | None,
@@ -80,7 +81,8 @@ def lower(
         if name not in named:
             raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "keep")
     workers = threads if threads is not None else choose().count
-    return _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, kept).program()
+    slots = (states, guesses)
+    return _Lowering(graph, width, outputs, tuple(pages), slots, workers, kv, kept).program()
 
 
 class _Lowering:
@@ -92,14 +94,15 @@ class _Lowering:
         width: int,
         outputs: int,
         pages: tuple[int, ...],
-        states: int,
+        states: tuple[int, int],
         workers: int,
         kv: str,
         kept: tuple[str, ...],
     ) -> None:
         self.graph = graph = prune(graph, kept)
         self.kept, self.kv = kept, kv
-        self.width, self.outputs, self.pages, self.slots = width, outputs, pages, states
+        self.width, self.outputs, self.pages = width, outputs, pages
+        self.slots, self.guesses = states
         self.views = storage(graph)
         self.stages = fuse(graph, CODED + LONG, kept, rounded=ROUNDED)
         self.reading = len(self.stages)  # the stages after these are the drafting pass's
@@ -121,14 +124,16 @@ class _Lowering:
         )
         for cache in self.graph.caches:
             self.tape.add_cache(cache.group, cache.heads, cache.dim, cache.window, self.kv)
-        sizes = [self.state_size(state) for state in self.graph.states]
-        for size in sizes:
-            self.tape.add_state(size, self.slots)
+        for state in self.graph.states:
+            row = self.state_row(state)
+            self.tape.add_state(self.state_size(state), self.slots, row, self.guesses)
         self.write(self.stages[: self.reading])
         self.tape.begin_drafting()
         self.write(self.stages[self.reading :])
         self.tape.finish()
-        states = StateGroup(self.slots, 4 * sum(sizes)) if sizes else None
+        states = None
+        if self.graph.states:
+            states = StateGroup(self.slots, self.slot_bytes(), self.guesses)
         program = CpuProgram(
             self.tape, self.graph, self.page_groups(), states, self.arena, self.written
         )
@@ -208,6 +213,27 @@ class _Lowering:
             heads, keys, values = state.shape
             return heads * keys * -(-values // LANES) * LANES
         return state.size
+
+    def state_row(self, state: State) -> int:
+        """Floats by which a column that is a guess is remembered for a state."""
+        if not self.guesses:
+            return 0
+        kinds = {op.kind for op in self.graph.ops if op.attributes.get("state") is state}
+        if "conv" in kinds:
+            return state.shape[1]
+        if "delta" in kinds:
+            heads, keys, values = state.shape
+            return heads * -(-values // LANES) * delta_floats(keys)
+        if "previous" in kinds:
+            return state.size
+        raise Unsupported(
+            f"no guess can follow a state {list(state.shape)} of {', '.join(sorted(kinds))}"
+        )
+
+    def slot_bytes(self) -> int:
+        """What every state takes, with the guesses behind it."""
+        states = self.graph.states
+        return 4 * sum(self.state_size(s) + self.guesses * self.state_row(s) for s in states)
 
     def page_groups(self) -> tuple[PageGroup, ...]:
         """What the engine must know of the pages."""
@@ -379,7 +405,7 @@ def scan_scratch(graph: Graph) -> int:
     needed = [0]
     for op in graph.ops:
         if op.kind == "delta":
-            needed.append(op.attributes["state"].shape[1] * LANES)
+            needed.append((op.attributes["state"].shape[1] + 1) * LANES)
         elif op.kind == "conv":
             needed.append(op.attributes["state"].size)
     return max(needed)

@@ -15,6 +15,7 @@ def measure(
     outputs: int,
     pages: Sequence[int],
     states: int,
+    guesses: int = 0,
     workers: int,
     kv: str = "f16",
 ) -> dict[str, int]:
@@ -24,7 +25,7 @@ def measure(
     and that no product reads, only those rows come into memory: it is not counted. Nor are what
     the tape's own structures and tiles take, less than 100 kB a worker.
     """
-    lowering = _Lowering(graph, width, outputs, tuple(pages), states, workers, kv, ())
+    lowering = _Lowering(graph, width, outputs, tuple(pages), (states, guesses), workers, kv, ())
     try:
         where, packed = lowering.matrices.lay()
         moved = {weight.name for weight, _, _ in where}
@@ -35,9 +36,7 @@ def measure(
         return {
             "weights": packed + mapped,
             "pages": sum(group.pages * group.bytes_per_page for group in lowering.page_groups()),
-            "states": states
-            * 4
-            * sum(lowering.state_size(state) for state in lowering.graph.states),
+            "states": states * lowering.slot_bytes(),
             "passes": arena.nbytes + workers * own,
         }
     finally:

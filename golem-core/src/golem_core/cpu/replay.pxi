@@ -36,6 +36,7 @@ cdef enum:
     CHANNELS = 256          # of a convolution that a worker takes at a time
     LED = 64                # rows of a lead that it does
     MOST_ROWS = 32          # of a stage of rows that a worker takes at a time: a page's
+    DELTA_ROW = DELTA_LANES + 16  # floats of a remembered column after its key: v, decay, beta
     LED_BLOCKS = 128        # most blocks of 32 of a row of a lead that is quantised
     LED_SIZE = 32 * LED_BLOCKS
     TEXT_ROWS = 4 * WITHIN  # least rows of a text that a worker attends with at a time
@@ -59,6 +60,7 @@ cdef struct Pass:
     const int* tables[16]
     Py_ssize_t table_width[16]
     const int* states           # [sequences]; NULL where nothing is carried
+    const int* replays          # [sequences]: columns after the kept ones; NULL: none
     const int* keeps            # [n]; NULL: nothing is kept
     const int* kinds            # [n]; NULL: all 0
     bint again                  # the drafting pass goes on from the one before

@@ -15,6 +15,7 @@ cdef class _Room:
     cdef Carried** states
     cdef int state_count
     cdef int slots              # of each state
+    cdef int guesses            # columns after a kept one that are remembered
     cdef bint passes_on         # from one drafting pass to the next
     cdef int most_pairs         # rows and experts of a mixture at most
     cdef int most_experts
@@ -131,8 +132,13 @@ cdef class _Room:
         kept.values = <char*>reserve(kept.value_bytes)
         return self.cache_count - 1
 
-    def add_state(self, Py_ssize_t size, int slots):
-        """Room for `slots` states of `size` floats. Gives its number."""
+    def add_state(self, Py_ssize_t size, int slots, Py_ssize_t row, int guesses):
+        """Room for `slots` states of `size` floats, and for `guesses` columns after each.
+
+        row  floats that a column brings; 0 where none is remembered
+
+        Gives its number.
+        """
         cdef Carried* state = <Carried*>PyMem_Calloc(1, sizeof(Carried))
         cdef Carried** states
         if state == NULL:
@@ -144,8 +150,12 @@ cdef class _Room:
         self.states = states
         self.states[self.state_count] = state
         self.state_count += 1
-        self.slots = slots
+        self.slots, self.guesses = slots, guesses
         state.size = size
+        state.row = row
+        state.guesses = guesses if row else 0
+        state.after_bytes = max(64, 4 * row * state.guesses * slots)
+        state.after = <float*>reserve(state.after_bytes)
         state.nbytes = max(64, 4 * size * slots)
         state.slots = <float*>reserve(state.nbytes)
         return self.state_count - 1
@@ -219,6 +229,7 @@ cdef class _Room:
         self.cache_count = 0
         for i in range(self.state_count):
             release(self.states[i].slots, self.states[i].nbytes)
+            release(self.states[i].after, self.states[i].after_bytes)
             PyMem_Free(self.states[i].passed)
             PyMem_Free(self.states[i])
         self.state_count = 0

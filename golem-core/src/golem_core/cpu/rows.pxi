@@ -92,7 +92,7 @@ cdef void row_op(Pass* p, RowOp* op, int row, int column, char* scratch) noexcep
         if p.again:
             memcpy(out, op.state.passed + p.sequence[row] * op.state.size, 4 * op.state.size)
         else:
-            recall(op.state, p.states[p.sequence[row]], out)
+            recall(p, op.state, p.sequence[row], out)
     elif op.kind == PASS_ON:
         memcpy(op.state.passed + p.sequence[row] * op.state.size, a, 4 * op.state.size)
     elif op.kind == EMBED:

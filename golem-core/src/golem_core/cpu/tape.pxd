@@ -48,6 +48,10 @@ cdef struct Carried:
     float* slots
     Py_ssize_t size             # floats from one slot to the next
     size_t nbytes               # of all slots
+    float* after                # [slots, guesses, row]: what the columns after a kept one brought
+    Py_ssize_t row              # floats; 0: nothing is remembered of them
+    int guesses
+    size_t after_bytes
     float* passed               # [most outputs, size]: from one drafting pass to the next
 
 # The pages of one layer, for all sequences.

@@ -50,7 +50,7 @@ class Tape:
         self, cache: int, table: np.ndarray, first: int, keys: np.ndarray, values: np.ndarray
     ) -> None: ...
     def page(self, cache: int, page: int) -> tuple[np.ndarray, np.ndarray]: ...
-    def add_state(self, size: int, slots: int) -> int: ...
+    def add_state(self, size: int, slots: int, row: int, guesses: int) -> int: ...
     def add_sort(self, picked: bool, routing: Where, used: int, experts: int) -> None: ...
     def add_experts(
         self,
@@ -112,6 +112,7 @@ class Tape:
         tables: Sequence[np.ndarray],
         outputs: np.ndarray,
         states: np.ndarray | None,
+        replays: np.ndarray | None,
         keeps: np.ndarray | None,
         drafting: bool,
         kinds: np.ndarray | None = None,
@@ -125,6 +126,7 @@ class Tape:
         sequence: np.ndarray,
         tables: Sequence[np.ndarray],
         states: np.ndarray | None,
+        replays: np.ndarray | None,
         logits: np.ndarray,
         guesses: np.ndarray,
         reach: int,
@@ -132,4 +134,5 @@ class Tape:
     def time_stages(self) -> np.ndarray: ...
     def close(self) -> None: ...
 
+def delta_floats(keys: int) -> int: ...
 def within_floats(length: int, dim: int) -> int: ...

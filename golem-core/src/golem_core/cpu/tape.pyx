@@ -59,8 +59,8 @@ cdef class Tape(_Writer):
     """A tape is written by the methods of `_Writer`, up to `finish`; `run` replays it."""
 
     def run(self, const int[::1] ids, const int[::1] positions, const int[::1] sequence,
-            tables, const int[::1] outputs, const int[::1] states, const int[::1] keeps,
-            bint drafting, const int[::1] kinds=None, bint again=False,
+            tables, const int[::1] outputs, const int[::1] states, const int[::1] replays,
+            const int[::1] keeps, bint drafting, const int[::1] kinds=None, bint again=False,
             const int[::1] stop=None):
         """One pass; the shapes are those of `golem_core.graph.Batch`. Gives whether it was given up.
 
@@ -99,9 +99,9 @@ cdef class Tape(_Writer):
             p.table_width[group] = table.shape[1]
             self.check_table(table, positions, sequence, group)
         self.check_columns(sequences)
-        p.states = p.keeps = NULL
+        p.states = p.replays = p.keeps = NULL
         if self.state_count:
-            self.check_states(states, keeps, drafting)
+            self.check_states(states, replays, keeps, drafting)
         p.again = again
         p.stop = NULL
         if stop is not None:
@@ -116,7 +116,7 @@ cdef class Tape(_Writer):
             self.replay()
         return bool(self.code.stopped)
 
-    def guess(self, ids, int[::1] positions, sequence, tables, states,
+    def guess(self, ids, int[::1] positions, sequence, tables, states, replays,
               const float[:, :] logits, int[:, ::1] guesses, Py_ssize_t reach):
         """Drafting passes, each of what the one before found likeliest: a row of `guesses` each.
 
@@ -131,11 +131,11 @@ cdef class Tape(_Writer):
         whole = head.weight.rows
         head.weight.rows = reach
         try:
-            self.chain(ids, positions, sequence, tables, states, logits, guesses)
+            self.chain(ids, positions, sequence, tables, states, replays, logits, guesses)
         finally:
             head.weight.rows = whole
 
-    cdef int chain(self, ids, int[::1] positions, sequence, tables, states,
+    cdef int chain(self, ids, int[::1] positions, sequence, tables, states, replays,
                    const float[:, :] logits, int[:, ::1] guesses) except -1:
         cdef Py_ssize_t step, row
         cdef Job* head = self.code.stages[self.code.stage_count - 1].jobs
@@ -145,7 +145,8 @@ cdef class Tape(_Writer):
                 for row in range(positions.shape[0]):
                     positions[row] += 1
                 ids = guesses[step - 1]
-            self.run(ids, positions, sequence, tables, nothing, states, None, True, None, step > 0)
+            self.run(ids, positions, sequence, tables, nothing, states, replays, None, True, None,
+                     step > 0)
             for row in range(positions.shape[0]):
                 guesses[step, row] = likeliest(&logits[row, 0], head.weight.rows)
         return 0
@@ -202,8 +203,8 @@ cdef class Tape(_Writer):
             run.rows += 1
         return 0
 
-    cdef int check_states(self, const int[::1] states, const int[::1] keeps,
-                          bint drafting) except -1:
+    cdef int check_states(self, const int[::1] states, const int[::1] replays,
+                          const int[::1] keeps, bint drafting) except -1:
         """Slots exist; a sequence's columns stand together."""
         cdef Pass* p = &self.code.now
         cdef int i, j
@@ -219,6 +220,14 @@ cdef class Tape(_Writer):
             if not -1 <= states[i] < self.slots:
                 raise ValueError(f"slot {states[i]} of {self.slots}")
         p.states = &states[0]
+        if replays is not None:
+            if replays.shape[0] != states.shape[0]:
+                raise ValueError(f"{replays.shape[0]} replays for {states.shape[0]} sequences")
+            for i in range(states.shape[0]):
+                if not 0 <= replays[i] <= (self.guesses if states[i] >= 0 else 0):
+                    raise ValueError(f"{replays[i]} columns after slot {states[i]} to go on from; "
+                                     f"this program remembers {self.guesses}")
+            p.replays = &replays[0]
         if keeps is not None:
             if keeps.shape[0] != p.n:
                 raise ValueError(f"{keeps.shape[0]} slots for {p.n} columns")
@@ -269,6 +278,12 @@ cdef class Tape(_Writer):
         self.code.times = &times[0, 0, 0]
         self.alive.append(times)
         return np.asarray(times)
+
+
+def delta_floats(Py_ssize_t keys):
+    """Floats by which DELTA_LANES values of a column are remembered for a delta net."""
+    return keys + DELTA_ROW
+
 
 def within_floats(Py_ssize_t length, Py_ssize_t dim):
     """Floats of scratch that an attention within a text of so many rows needs."""

@@ -17,6 +17,7 @@ class Columns:
     def __init__(self, width: int, context: int, memory: Memory) -> None:
         self._tables = memory.tables
         self._states = None if memory.states is None else memory.states.read
+        self._replays = None if memory.states is None else memory.states.replays
         self._ids = np.zeros(width, dtype=np.int32)
         self._positions = np.zeros(width, dtype=np.int32)
         self._sequence = np.zeros(width, dtype=np.int32)
@@ -71,5 +72,6 @@ class Columns:
             pages=self._tables,
             outputs=self._outputs[:outputs],
             states=self._states,
+            replays=self._replays,
             keeps=None if self._states is None else self._keeps[:columns],
         )

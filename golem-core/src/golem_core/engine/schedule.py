@@ -150,17 +150,14 @@ class Scheduler:
         return share.allowed
 
     def draft(self, share: Share, drafts: Listed[int]) -> None:
-        """`share` has these guesses as well, as many of them as it is allowed and has slots for."""
-        count = min(len(drafts), share.allowed)
-        if self._memory.states is not None and count:
-            count = self._memory.states.keep_all(share.sequence.place, 1 + count) - 1
-        share.drafts = drafts[:count]
+        """`share` has these guesses as well, as many of them as it is allowed."""
+        share.drafts = drafts[: share.allowed]
+        if self._memory.states is not None and share.drafts:
+            self._memory.states.guess(share.sequence.place, len(share.drafts))
 
     def _allow(self, plan: list[Share], most: int) -> None:
         """Divides what the pass has to spare, once everybody has a column, among guesses."""
         spare = min(self._width, self._outputs) - len(self.running)
-        if self._memory.states is not None:
-            spare = min(spare, self._memory.states.spare)
         for index, share in enumerate(plan):
             sequence = share.sequence
             # Each row gives a token: the last of them must not be beyond the limit.

@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     graph: Graph
     room: Room
     outputs: int  # most rows of logits of a pass
+    guesses: int  # of a sequence at a time, at most
 
 
 def start_engine(
@@ -74,6 +75,7 @@ def start_engine(
         outputs=plan.outputs,
         pages=plan.room.pages,
         states=plan.room.states,
+        guesses=plan.guesses,
         threads=threads,
     )
     try:
@@ -103,7 +105,7 @@ def choose_plan(
     graph = record(model, weights, draft)
     drafts = most_drafts(graph, draft)
     room = choose_room(graph, context, sequences, width, memory, drafts)
-    return Plan(graph, room, sequences + shared_drafts(sequences, drafts))
+    return Plan(graph, room, sequences + shared_drafts(sequences, drafts), drafts)
 
 
 def record(model: Generator, weights: Weights, draft: str) -> Graph:
@@ -149,12 +151,18 @@ def choose_context(asked: int | None, trained: int) -> int:
     return asked
 
 
-def pool_sizes(graph: Graph) -> tuple[list[int], int]:
-    """Bytes of a page of each group, and of a slot of state."""
+def pool_sizes(graph: Graph, drafts: int = 0) -> tuple[list[int], int]:
+    """Bytes of a page of each group, and of a slot of state with so many guesses behind it."""
     sizes = [0] * len(graph.windows)
     for cache in graph.caches:
         sizes[cache.group] += 2 * 2 * PAGE * cache.heads * cache.dim  # K and V, two bytes each
-    return sizes, sum(4 * state.size for state in graph.states)
+    slot = sum(state.size for state in graph.states)
+    for op in graph.ops:
+        if op.kind in ("conv", "previous"):
+            slot += drafts * op.inputs[0].size
+        elif op.kind == "delta":
+            slot += drafts * op.attributes["state"].size // 16  # a key for 32 values, and these
+    return sizes, 4 * slot
 
 
 def choose_room(
@@ -162,34 +170,33 @@ def choose_room(
 ) -> Room:
     """Room for at most so many sequences of `context` tokens that guess up to `drafts` each.
 
-    A sequence that runs needs a slot for its state and one for each guess; the others are for
-    snapshots. Raises `NoMemory` with both numbers where one sequence has no room.
+    A sequence that runs needs a slot for its state; the others are for snapshots. Raises `NoMemory`
+    with both numbers where one sequence has no room.
     """
-    sizes, slot = pool_sizes(graph)
+    sizes, slot = pool_sizes(graph, drafts)
 
-    def pools(count: int, snapshots: int, drafts: int) -> Room:
+    def pools(count: int, snapshots: int) -> Room:
         whole = pages_for(context)
         pages = tuple(
             # A window is read a pass at a time, and its end is kept for who goes on from there.
             count * (whole if window is None else min(whole, 2 * pages_for(window + width)))
             for window in graph.windows
         )
-        slots = count * (1 + snapshots) + shared_drafts(count, drafts)
-        return Room(pages, slots if graph.states else 0)
+        return Room(pages, count * (1 + snapshots) if graph.states else 0)
 
     def total(room: Room) -> int:
         pages = sum(size * count for size, count in zip(sizes, room.pages, strict=True))
         return pages + room.states * slot
 
-    choices = [pools(count, SNAPSHOTS, drafts) for count in range(sequences, 0, -1)]
-    least = pools(1, 0, min(drafts, 1))
+    choices = [pools(count, SNAPSHOTS) for count in range(sequences, 0, -1)]
+    least = pools(1, 0)
     available = available_memory()
     most = available if memory is None else memory
     share = memory
     if share is None and available is not None:
         weights = sum(stored.nbytes for stored in graph.weights.tensors.values())
         share = max(0, available - weights) // 2
-    for room in (*choices, pools(1, 1, min(drafts, 1)), least):
+    for room in (*choices, pools(1, 1), least):
         if share is None or total(room) <= share:
             return room
     # One sequence may have more than its share, as long as there is so much.

@@ -25,6 +25,7 @@ def compile(
     outputs: int = 64,
     pages: Sequence[int] | None = None,
     states: int = 8,
+    guesses: int = 0,
     threads: int | None = None,
     kv: str = "f16",
     keep: Sequence[str] | None = (),
@@ -36,6 +37,7 @@ def compile(
     pages    room for so many pages of 32 positions in each group of `graph.windows`; by default
              64 of each, a sequence of 2,048 positions
     states   slots for what sequences carry, in a program that has states
+    guesses  columns after a kept state that a sequence may go on from, see `Batch.replays`
     threads  workers of the processor backend; None: all that it may use
     kv       the type that keys and values are kept in, ``f16`` or ``f32``
     keep     waypoints that `Program.trace` will be asked for, which must not vanish in a fusion;
@@ -60,6 +62,7 @@ def compile(
         outputs=outputs,
         pages=rooms,
         states=states if graph.states else 0,
+        guesses=guesses if graph.states else 0,
         threads=threads,
         kv=kv,
         keep=None if keep is None else tuple(keep),

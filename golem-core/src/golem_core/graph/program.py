@@ -31,6 +31,7 @@ class StateGroup:
 
     slots: int
     bytes_per_slot: int
+    guesses: int = 0  # columns after a kept state that a sequence may go on from, too
 
 
 class Stopped(Exception):
@@ -55,6 +56,10 @@ class Batch:
     Another thread may write `stop` while the pass goes on. Where it is s and not 0, a program that
     can gives the pass up before its stage s, or before the next one where that has begun, and
     raises `Stopped`. Each can but Vulkan's, which has short passes and finishes them.
+
+    Columns that are guesses need no slots: the first `StateGroup.guesses` columns after one whose
+    state is kept are remembered with its slot, and the sequence may go on from that slot and from
+    ``replays[sequence]`` of them.
     """
 
     ids: np.ndarray  # int32 [n]
@@ -65,6 +70,7 @@ class Batch:
     states: np.ndarray | None = None  # int32 [s]
     keeps: np.ndarray | None = None  # int32 [n]
     kinds: np.ndarray | None = None  # int32 [n], for tables that are looked up by them; None: 0
+    replays: np.ndarray | None = None  # int32 [s]; None: 0
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # float32 [n or m, *shape]
     stop: np.ndarray | None = None  # int32 [1]
 

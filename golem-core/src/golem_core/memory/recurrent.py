@@ -10,6 +10,9 @@ Remembered are the ends of pages that are worth returning to: those that `Hold.w
 a prompt is read, and the last one passed, which gives way to the next (it *rolls*) and stays when
 the conversation ends, for its next turn. A further column's state is kept where a slot is to spare;
 the idle snapshot that was used least recently is given up for it.
+
+Guesses take no slots: the program remembers the columns behind one whose state is kept, and the
+conversation goes on from the slot and as many of them as were right.
 """
 
 from __future__ import annotations
@@ -34,13 +37,15 @@ class States:
     tree   remembers slots as its group `group`
     rows   the most conversations at a time
 
-    `read` int32 [rows] is what `Batch.states` takes: the slot of each row's conversation, or -1.
+    `read` int32 [rows] is what `Batch.states` takes: the slot of each row's conversation, or -1;
+    `replays` int32 [rows] what `Batch.replays` takes.
     `spare` is how many further columns of the next pass may have their states kept.
     """
 
     def __init__(self, pool: PagePool, tree: PrefixTree, group: int, rows: int) -> None:
         self.pool = pool
         self.read = np.full(rows, ABSENT, dtype=np.int32)
+        self.replays = np.zeros(rows, dtype=np.int32)
         self._tree = tree
         self._group = group
         self.spare = 0
@@ -54,7 +59,7 @@ class States:
         self._let_go(hold)
         node.roller = None  # it proved worth returning to
         self.pool.hold(node.pages[self._group])
-        self._now(hold, node.pages[self._group])
+        self._now(hold, node.pages[self._group], hold.length)
 
     def budget(self, holds: Iterable[Hold]) -> None:
         """Before a pass of some of `holds`: what none of them needs is to spare."""
@@ -75,16 +80,14 @@ class States:
             if 0 <= offset < columns - 1 and (slot := self._extra()) is not None:
                 hold.kept.append((offset, slot))
 
-    def keep_all(self, hold: Hold, columns: int) -> int:
-        """Keeps the state after each of so many columns, where one was kept; gives after how many.
+    def guess(self, hold: Hold, guesses: int) -> None:
+        """So many guesses stand behind the one column of `hold`, whose state is kept.
 
-        The slot that is read, if it is one of them, is the last one's.
+        Where they pass the end of a page, the state there is worth a slot.
         """
-        slots = [hold.kept[0][1]]
-        while len(slots) < columns and (slot := self._extra()) is not None:
-            slots.insert(0, slot)
-        hold.kept = list(enumerate(slots))
-        return len(slots)
+        offset = PAGE - 1 - hold.length % PAGE
+        if 0 < offset <= guesses and (slot := self._extra()) is not None:
+            hold.kept.append((offset, slot))
 
     def settle(self, hold: Hold, columns: int) -> None:
         """The first `columns` of a pass are right; the state of the last of them is the state now.
@@ -92,12 +95,10 @@ class States:
         The page tables of `hold` have been advanced, so its nodes name what it has passed.
         """
         start, before = hold.length - columns, hold.state
-        now = next(slot for offset, slot in hold.kept if offset == columns - 1)
+        last, now = max(kept for kept in hold.kept if kept[0] < columns)
         if before != now:
             self._let_go(hold)
-            self._now(hold, now)
-        else:
-            hold.state_end = hold.length
+        self._now(hold, now, start + last + 1)
         for offset, slot in hold.kept:
             page, inside = divmod(start + offset + 1, PAGE)
             node = hold.nodes[page - 1] if offset < columns and not inside else None
@@ -160,9 +161,10 @@ class States:
         self.spare -= 1
         return self.pool.take()
 
-    def _now(self, hold: Hold, slot: int) -> None:
-        hold.state, hold.state_end = slot, hold.length
+    def _now(self, hold: Hold, slot: int, end: int) -> None:
+        hold.state, hold.state_end = slot, end
         self.read[hold.row] = slot
+        self.replays[hold.row] = hold.length - end
 
     def _let_go(self, hold: Hold) -> None:
         """`hold` holds the slot that it went on from no more."""
@@ -176,3 +178,4 @@ class States:
             self.pool.drop(hold.state)
         hold.state = ABSENT
         self.read[hold.row] = ABSENT
+        self.replays[hold.row] = 0

@@ -11,6 +11,9 @@ from golem_core.graph.ops import OPS
 from golem_core.graph.program import PAGE, Batch, PageGroup, Program, StateGroup, Stopped
 from golem_core.graph.record import DRAFTING, READING, Cache, State, Weight
 
+# Of each state, by slot: what it was after the columns behind the one that was kept.
+After = list[dict[int, list[np.ndarray]]]
+
 
 class ReferenceProgram(Program):
     """Float32 throughout; keys and values are rounded to `kv`. Slow, and meant to be read."""
@@ -22,6 +25,7 @@ class ReferenceProgram(Program):
         outputs: int,
         pages: Sequence[int],
         states: int,
+        guesses: int,
         kv: str,
     ) -> None:
         assert graph.result is not None
@@ -34,8 +38,10 @@ class ReferenceProgram(Program):
             np.zeros((2, pages[c.group], PAGE, c.heads, c.dim), kind) for c in graph.caches
         ]
         self._carried = [np.zeros((states, *s.shape), np.float32) for s in graph.states]
+        self._after: After = [{} for _ in graph.states]
+        self._guesses = guesses
         if graph.states:
-            self.states = StateGroup(states, sum(4 * s.size for s in graph.states))
+            self.states = StateGroup(states, sum(4 * s.size for s in graph.states), guesses)
         self.drafts = graph.draft is not None
         self.chains = any(op.kind == "pass_on" for op in graph.ops)
         self._passed: dict[tuple[int, int], np.ndarray] = {}  # between drafting passes
@@ -87,10 +93,12 @@ class ReferenceProgram(Program):
         self._weights.clear()
         self._kept.clear()
         self._carried.clear()
+        self._after.clear()
 
     def _replay(self, batch: Batch, part: str) -> dict[str, np.ndarray]:
         passed = self._passed if part == DRAFTING else {}
-        setting = Pages(self._kept, self._carried, batch, part == READING, passed)
+        states = (self._carried, self._after, self._guesses)
+        setting = Pages(self._kept, states, batch, part == READING, passed)
         values: dict[str, np.ndarray] = {}
         for stage, op in enumerate(self._graph.part(part)):
             if part == READING and batch.stop is not None and 0 < batch.stop[0] <= stage:
@@ -114,7 +122,7 @@ class Pages:
     def __init__(
         self,
         kept: list[np.ndarray],
-        carried: list[np.ndarray],
+        states: tuple[list[np.ndarray], After, int],
         batch: Batch,
         writes: bool,
         passed: dict[tuple[int, int], np.ndarray],
@@ -122,7 +130,9 @@ class Pages:
         self.ids, self.positions, self.outputs = batch.ids, batch.positions, batch.outputs
         self.sequence = batch.sequence
         self.kinds = np.zeros_like(batch.ids) if batch.kinds is None else batch.kinds
-        self._kept, self._slots, self._batch, self._writes = kept, carried, batch, writes
+        self._kept, self._batch, self._writes = kept, batch, writes
+        self._slots, self._after, self._guesses = states
+        self._behind: dict[tuple[int, int], list[list[np.ndarray]]] = {}  # the lists to go on with
         self._now: dict[tuple[int, int], np.ndarray] = dict(passed)  # by state and sequence
         self._passed = passed
 
@@ -153,19 +163,32 @@ class Pages:
         sequence = int(self._batch.sequence[row])
         if (state.index, sequence) not in self._now:
             slot = int(self._batch.states[sequence])
-            empty = np.zeros(state.shape, np.float32)
-            self._now[state.index, sequence] = (
-                empty if slot < 0 else self._slots[state.index][slot].copy()
-            )
+            replays = 0 if self._batch.replays is None else int(self._batch.replays[sequence])
+            if slot < 0:
+                now = np.zeros(state.shape, np.float32)
+            elif replays:
+                now = self._after[state.index][slot][replays - 1]
+            else:
+                now = self._slots[state.index][slot].copy()
+            self._now[state.index, sequence] = now
         return self._now[state.index, sequence]
 
     def carry(self, state: State, row: int, value: np.ndarray) -> None:
         """See `spec.Setting.carry`."""
         assert self._batch.keeps is not None
-        self._now[state.index, int(self._batch.sequence[row])] = value
+        sequence = int(self._batch.sequence[row])
+        self._now[state.index, sequence] = value
+        if not self._writes:
+            return
+        behind = self._behind.setdefault((state.index, sequence), [])
+        for after in behind:
+            if len(after) < self._guesses:
+                after.append(value)
         slot = int(self._batch.keeps[row])
-        if slot >= 0 and self._writes:
+        if slot >= 0:
             self._slots[state.index][slot] = value
+            after = self._after[state.index][slot] = []
+            behind.append(after)
 
     def pass_on(self, state: State, row: int, value: np.ndarray) -> None:
         """See `spec.Setting.pass_on`."""
@@ -184,9 +207,10 @@ def lower(
     outputs: int,
     pages: Sequence[int],
     states: int,
+    guesses: int,
     threads: int | None,
     kv: str,
     keep: Sequence[str] | None,
 ) -> Program:
     """The backend's entry, see `golem_core.graph.compile`; it keeps every waypoint anyway."""
-    return ReferenceProgram(graph, width, outputs, pages, states, kv)
+    return ReferenceProgram(graph, width, outputs, pages, states, guesses, kv)

@@ -40,6 +40,7 @@ def lower(
     outputs: int,
     pages: Sequence[int],
     states: int,
+    guesses: int,
     threads: int | None,
     kv: str,
     keep: Sequence[str] | None,
