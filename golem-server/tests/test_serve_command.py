@@ -341,8 +341,8 @@ def test_every_setting_reaches_the_server(monkeypatch: pytest.MonkeyPatch, tmp_p
         models=("model",), host="::1", port=1, unix="u", tls_cert="c", tls_key="k",
         api_keys=("a", "b", "c"), cors=("x", "y"), model_folder="m", default="d", preload=False,
         idle_unload=1.5, memory=2 << 30, max_sequences=3, max_queue=4, timeout=5.0,
-        max_body=6 << 20, media_root="r", precision="int8", drain=7.0, log_json=True, log_prompts=True,
-        max_tokens=9, threads=2,
+        max_body=6 << 20, media_root="r", precision="int8", drain=7.0, log_json=True,
+        log_prompts=True, max_tokens=9, threads=2,
     )  # fmt: skip
     monkeypatch.setenv("GOLEM_PRELOAD", "perhaps")
     with pytest.raises(BadRequest, match="GOLEM_PRELOAD is 'perhaps'; expected true or false"):

@@ -13,7 +13,7 @@ from libc.string cimport memset
 from golem_core.cpu.kernels.layout cimport block_bytes, block_elements, even, panel_bytes
 from golem_core.cpu.kernels.table cimport (
     ATTEND_ROWS, ATTEND_SCRATCH, BF16, DELTA_LANES, F16, F32, FORMATS, MXFP4, Q2_K, Q3_K, Q4_1, Q4_K,
-    Q5_1, Q5_K, Q6_K, Columns, Kernels, Packed, View)
+    Q5_1, Q5_K, Q6_K, W8A8, Columns, Kernels, Packed, View)
 
 cdef extern from *:
     """
@@ -26,7 +26,7 @@ cdef extern from *:
     unsigned char packed[1 << 18]
 
 cdef enum:
-    SINGLES = 23                # the kernels that are not one a format
+    SINGLES = 24                # the kernels that are not one a format
     COLUMNS = 14
     COLS = 768
     PLACES = 1 << 18
@@ -92,8 +92,9 @@ ctypedef const char* Label
 cdef Label label(int format) noexcept nogil:
     cdef Label[FORMATS] labels
     labels[:] = [
-        b"[F32]", b"[F16]", b"[BF16]", b"[Q4_0]", b"[Q4_1]", b"[Q5_0]", b"[Q5_1]", b"[Q8_0]",
-        b"[Q4_K]", b"[Q5_K]", b"[Q6_K]", b"[Q2_K]", b"[Q3_K]", b"[IQ4_NL]", b"[IQ4_XS]", b"[MXFP4]",
+        b"[F32]", b"[F16]", b"[BF16]", b"[W8]", b"[Q4_0]", b"[Q4_1]", b"[Q5_0]", b"[Q5_1]",
+        b"[Q8_0]", b"[Q4_K]", b"[Q5_K]", b"[Q6_K]", b"[W8A8]", b"[Q2_K]", b"[Q3_K]", b"[IQ4_NL]",
+        b"[IQ4_XS]", b"[MXFP4]",
     ]
     return labels[format]
 
@@ -129,16 +130,16 @@ cdef void draw_matrix(int format, Py_ssize_t elements) noexcept nogil:
             put_half(block + scale + 2)
 
 
-cdef void draw_columns(Columns* x, Py_ssize_t cols) noexcept nogil:
+cdef void draw_columns(Columns* x, Py_ssize_t cols, int run) noexcept nogil:
     cdef Py_ssize_t i
     memset(sums, 0, sizeof(sums))
     memset(halves, 0, sizeof(halves))
     draw(a, COLUMNS * cols, 1)
     for i in range(COLUMNS * cols):
         codes[i] = <int>(word() % 255) - 127
-        sums[i // 32] += codes[i]
-        halves[i // 16] += codes[i]
-        scales[i // 32] = number()
+        sums[i // run] += codes[i]
+        halves[i // (run >> 1)] += codes[i]
+        scales[i // run] = number()
     x.floats, x.stride = a, cols
     x.codes, x.scales, x.sums, x.halves, x.rounded = codes, scales, sums, halves, rounded
 
@@ -148,7 +149,7 @@ cdef void run_format(const Kernels* k, int format, Py_ssize_t rows, Py_ssize_t c
     cdef Columns x
     cdef Py_ssize_t panels = (rows + 15) // 16, size = panel_bytes(format, cols), n
     draw_matrix(format, rows * cols)
-    draw_columns(&x, cols)
+    draw_columns(&x, cols, 128 if format == W8A8 else 32)
     for n in range(COLUMNS):
         k.round_bf16(a + n * cols, cols, rounded + n * even(cols))
     k.dequantise[format](stored, rows * cols, out)
@@ -249,6 +250,10 @@ cdef void run_quantise(const Kernels* k) noexcept nogil:
         say(b"quantise", b"", exponent, 1, scales, 4 * 16)
         say(b"quantise", b"", exponent, 2, sums, 4 * 16)
         say(b"quantise", b"", exponent, 3, halves, 4 * 32)
+        k.quantise_runs(a, 512, codes, scales, sums, NULL)
+        say(b"quantise_runs", b"", exponent, 0, codes, 512)
+        say(b"quantise_runs", b"", exponent, 1, scales, 4 * 4)
+        say(b"quantise_runs", b"", exponent, 2, sums, 4 * 4)
 
 
 cdef void keep(const Kernels* k, const View* half, const View* wide) noexcept nogil:
