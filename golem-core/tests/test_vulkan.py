@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -120,6 +121,37 @@ def test_what_has_no_shader_is_refused_by_name(
 def test_a_device_must_be_a_number(plain: Weights) -> None:
     with pytest.raises(BadRequest, match="vulkan:0"):
         compile(Tiny(plain).graph(), "vulkan:fast")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "number"),
+    [
+        (["processor", "discrete"], 1),
+        (["integrated", "discrete", "discrete"], 1),
+        (["processor", "other", "virtual", "integrated"], 3),
+        (["processor"], 0),
+        (["virtual", "processor"], 0),
+    ],
+)
+def test_a_card_is_taken_before_what_runs_on_the_processor(
+    kinds: list[str], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = tuple(limits.Limits(kind, kind, 0, 0, 0, 0) for kind in kinds)
+    opened: list[int] = []
+    monkeypatch.setattr(memory, "devices", lambda: found)
+    monkeypatch.setattr(memory, "_kompute", lambda: SimpleNamespace(Manager=opened.append))
+    assert memory.Device(None).limits is found[number]
+    assert memory.Device(0).limits is found[0]  # what is named is what is taken
+    assert opened == [number, 0]
+
+
+def test_where_there_is_no_device_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "devices", lambda: ())
+    monkeypatch.setattr(memory, "_kompute", SimpleNamespace)
+    with pytest.raises(DeviceError, match="there is no Vulkan device"):
+        memory.Device(None)
+    with pytest.raises(DeviceError, match="no Vulkan device 0; found none"):
+        memory.Device(0)
 
 
 def test_without_kompute_the_message_says_what_to_do(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,10 +18,15 @@ LOADER = "libvulkan.so.1"
 INSTALL = "run bin/install-vulkan in golem's sources (Debian: apt-get install libvulkan1)"
 
 _INSTANCE_CREATE_INFO = 1  # VkStructureType
-_NAME = 20  # offsets in VkPhysicalDeviceProperties: five numbers come before the name,
-_LIMITS = 296  # and the name and a UUID before the limits
+_KIND = 16  # offsets in VkPhysicalDeviceProperties: the last of five numbers,
+_NAME = 20  # the name,
+_LIMITS = 296  # and after a UUID the limits
 _HEAPS = 260  # in VkPhysicalDeviceMemoryProperties, after 32 memory types
 _DEVICE_LOCAL = 1  # VkMemoryHeapFlagBits
+
+# VkPhysicalDeviceType by its number, and in which order one is chosen where nobody says.
+KINDS = ("other", "integrated", "discrete", "virtual", "processor")
+ORDER = ("discrete", "integrated", "virtual", "other", "processor")
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class Limits:
     """One device. Sizes in bytes."""
 
     name: str
+    kind: str  # of KINDS
     storage_range: int  # the largest buffer that a shader can be given
     push_constants: int
     allocations: int  # buffers that may exist at once: Kompute gives each its own memory
@@ -61,9 +68,20 @@ def devices() -> tuple[Limits, ...]:
     return tuple(_limits(loader, ctypes.c_void_p(handle)) for handle in handles[: count.value])
 
 
+def usual(found: Sequence[Limits]) -> int:
+    """The device that is taken where none is named: a card before what runs on the processor.
+
+    Raises `DeviceError` where there is none.
+    """
+    if not found:
+        raise DeviceError("there is no Vulkan device; install your card's driver")
+    return min(range(len(found)), key=lambda i: ORDER.index(found[i].kind))
+
+
 def _limits(loader: ctypes.CDLL, device: ctypes.c_void_p) -> Limits:
     properties = ctypes.create_string_buffer(1024)  # the structure has 824 bytes
     loader.vkGetPhysicalDeviceProperties(device, properties)
+    (kind,) = struct.unpack_from("@I", properties, _KIND)
     storage_range, push, allocations = struct.unpack_from("@3I", properties, _LIMITS + 28)
     memory = ctypes.create_string_buffer(1024)  # 520 bytes
     loader.vkGetPhysicalDeviceMemoryProperties(device, memory)
@@ -71,6 +89,7 @@ def _limits(loader: ctypes.CDLL, device: ctypes.c_void_p) -> Limits:
     sizes = [struct.unpack_from("@QI", memory, _HEAPS + 4 + 16 * i) for i in range(heaps)]
     return Limits(
         name=properties.raw[_NAME : _NAME + 256].split(b"\0")[0].decode(errors="replace"),
+        kind=KINDS[kind] if kind < len(KINDS) else "other",
         storage_range=storage_range,
         push_constants=push,
         allocations=allocations,

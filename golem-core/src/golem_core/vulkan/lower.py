@@ -47,7 +47,8 @@ def lower(
 ) -> VulkanProgram:
     """The backend's entry, see `golem_core.graph.compile`.
 
-    device   ``vulkan`` or ``vulkan:N``, the loader's Nth device
+    device   ``vulkan``, a card before what runs on the processor, or ``vulkan:N``, the loader's
+             Nth device
     width    at most 8 is used; `outputs` likewise
     threads  is the driver's affair, and every waypoint can be read whatever `keep` says
 
@@ -59,11 +60,11 @@ def lower(
     for name in keep or ():
         if name not in graph.named():
             raise BadRequest(f"no waypoint {name}; see `golem trace` for the names", "keep")
-    number = device.partition(":")[2] or "0"
-    if not number.isdecimal():
+    named, number = device.partition(":")[1:]
+    if named and not number.isdecimal():
         raise BadRequest(f"no device {device!r}; write vulkan or vulkan:0", "device")
     width, outputs = min(width, WIDTH), min(outputs, WIDTH)
-    opened = Device(int(number))
+    opened = Device(int(number) if named else None)
     try:
         _fit(graph, opened, pages, KV_BYTES[kv])
         recorded = _Recorder(graph, opened, pages, kv).record()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from golem_core.errors import DeviceError, NoMemory
-from golem_core.vulkan.limits import Limits, devices
+from golem_core.vulkan.limits import Limits, devices, usual
 from golem_core.weights import Stored
 
 # The formats that shaders/weight.glsl decodes, by its number for them, and the multiple that a
@@ -62,13 +62,15 @@ class Piece:
 class Device:
     """A Vulkan device opened through Kompute. `close` frees every buffer made with it."""
 
-    def __init__(self, number: int) -> None:
-        """Opens device `number` in the loader's order.
+    def __init__(self, number: int | None) -> None:
+        """Opens device `number` in the loader's order; None is the usual one.
 
         Raises `DeviceError` when Kompute, Vulkan's loader or that device is absent.
         """
         self.kp = _kompute()
         found = devices()
+        if number is None:
+            number = usual(found)
         if number >= len(found):
             names = ", ".join(f"{i}: {d.name}" for i, d in enumerate(found)) or "none"
             raise DeviceError(f"there is no Vulkan device {number}; found {names}")
