@@ -40,7 +40,7 @@ LIMIT_SECONDS = 0.25
 def command(
     model: str, read: int, generate: int, repeat: int, as_json: bool, **options: Any
 ) -> None:
-    """Measure reading and generating against the machine's limit; of an encoder, one text.
+    """Measure reading and generating against the machine's limit.
 
     Generating cannot be faster than the weights are read from memory, reading a prompt not faster
     than bytes are multiplied. Both limits are measured here, with the same threads, by loops that
