@@ -3,7 +3,8 @@
     python ref/embeddings.py WEIGHTS tests/vectors
 
 Writes encoders.json (the texts) and for each model NAME.npz: ids of all texts, and the first 64
-numbers of their unit vectors, by sentence-transformers in float32. Needs sentence-transformers.
+numbers of their unit vectors, by sentence-transformers in float32; and of 500 sentences, which
+neighbours.json has, the five that are nearest to each, best first. Needs sentence-transformers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 MODELS = ("all-MiniLM-L6-v2", "all-mpnet-base-v2")
 KEPT = 64
+NEAREST = 5
 WORDS = [
     "the",
     "quick",
@@ -82,6 +84,19 @@ def texts() -> list[str]:
     return made
 
 
+def sentences() -> list[str]:
+    """500 sentences of 3 to 24 words."""
+    rng = random.Random(11)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(3, 24))) for _ in range(500)]
+
+
+def nearest(vectors: np.ndarray) -> np.ndarray:
+    """The places of the `NEAREST` others by cosine, best first, [texts, NEAREST]."""
+    cosines = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(cosines, -1)
+    return np.argsort(-cosines, axis=1, kind="stable")[:, :NEAREST]
+
+
 def main() -> None:
     """Writes the files."""
     from sentence_transformers import SentenceTransformer
@@ -89,13 +104,16 @@ def main() -> None:
     weights, out = Path(sys.argv[1]), Path(sys.argv[2])
     given = texts()
     (out / "encoders.json").write_text(json.dumps(given, ensure_ascii=False) + "\n", "utf-8")
+    (out / "neighbours.json").write_text(json.dumps(sentences(), indent=0) + "\n", "utf-8")
     for name in MODELS:
         model = SentenceTransformer(str(weights / name), device="cpu")
         vectors = np.stack([model.encode(text) for text in given])  # alone: nothing is padded
+        near = nearest(np.stack([model.encode(text) for text in sentences()]))
         whole = model.tokenizer(given, truncation=False)["input_ids"]
         np.savez_compressed(
             out / f"{name}.npz",
             vectors=vectors[:, :KEPT].astype(np.float32),
+            nearest=near.astype(np.uint16),
             ids=np.concatenate([np.asarray(ids, np.uint16) for ids in whole]),
             counts=np.asarray([len(ids) for ids in whole], np.int32),
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,35 @@ def test_ids_and_vectors_are_torch_s(model: Embedding, texts: list[str], name: s
     assert result.cut
     difference = np.abs(result.vectors[:, : recorded["vectors"].shape[1]] - recorded["vectors"])
     assert difference.max() <= 1e-6
+
+
+def test_ten_thousand_texts_have_the_ids_of_transformers(model: Embedding, folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    rng = random.Random(1)
+    planes = ((32, 127), (32, 127), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x1FFF),
+              (0x2000, 0x2BFF), (0x3000, 0x9FFF), (0xAC00, 0xD7A3), (0xE000, 0xFFFF),
+              (0x1F300, 0x1FAFF), (0, 0x10FFFF))  # fmt: skip
+    texts = []
+    for _ in range(10_000):
+        low, high = rng.choice(planes)
+        drawn = (rng.randint(low, high) for _ in range(rng.randint(0, 40)))
+        texts.append("".join(chr(c) if not 0xD800 <= c < 0xE000 else " " for c in drawn))
+    wanted = theirs(texts, truncation=False)["input_ids"]
+    assert [model.tokenize(text) for text in texts] == wanted
+
+
+def test_neighbours_are_those_of_sentence_transformers(model: Embedding, name: str) -> None:
+    """The nearest of 500 sentences; where two are as near, to rounding, either may be first."""
+    sentences = json.loads((VECTORS / "neighbours.json").read_text(encoding="utf-8"))
+    vectors = model.encode(sentences).astype(np.float64)
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -1)
+    recorded = np.load(VECTORS / f"{name}.npz")["nearest"].astype(np.int64)
+    assert recorded.shape == (500, 5)
+    assert all(len(set(row)) == 5 for row in recorded)
+    theirs = np.take_along_axis(cosines, recorded, axis=1)
+    assert (theirs >= -np.sort(-cosines, axis=1)[:, :5] - 2e-6).all()
 
 
 def test_a_vector_is_the_same_alone(model: Embedding, texts: list[str]) -> None:
