@@ -266,13 +266,37 @@ def test_a_control_token_that_is_typed_is_text(served):
 
 # What was said before
 
+LONG = [{"role": "user", "content": "word " * 600}]
+
 
 def test_a_prompt_that_does_not_fit(one):
     with pytest.raises(openai.BadRequestError) as caught:
-        one.ask(messages=[{"role": "user", "content": "word " * 600}])
+        one.ask(messages=LONG)
     assert caught.value.code == "context_length_exceeded"
     assert caught.value.body["n_ctx"] == 512
     assert caught.value.body["n_prompt_tokens"] > 512
+
+
+@pytest.mark.parametrize(
+    ("ask", "status"),
+    [
+        (lambda c: c.chat.completions.create(model="m", messages=LONG), 400),
+        (lambda c: c.chat.completions.create(model="x", messages=SUM), 404),
+        (lambda c: c.chat.completions.create(model="m", messages=SUM, temperature=-1), 400),
+        (lambda c: c.embeddings.create(model="m", input="x"), 501),
+        (lambda c: c.audio.speech.create(model="m", input="x", voice="y"), 501),
+        (lambda c: c.audio.transcriptions.create(model="m", file=("x.wav", b"RIFF")), 503),
+    ],
+)
+def test_what_would_only_fail_again_is_asked_once(one, ask, status):
+    asked = []
+    http = openai.DefaultHttpxClient(event_hooks={"request": [asked.append]})
+    with openai.OpenAI(base_url=f"{one.url}/v1", api_key="-", http_client=http) as client:
+        assert client.max_retries == 2
+        with pytest.raises(openai.APIStatusError) as caught:
+            ask(client)
+    assert caught.value.status_code == status
+    assert len(asked) == 1
 
 
 def test_an_unknown_model(one):

@@ -8,6 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from golem_core.testing.tiny import TEMPLATE
+from golem_core.text import Template
+
 
 async def post(server: Any, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     async with (
@@ -57,6 +60,39 @@ async def test_special_tokens(
         talk = [{"role": "user", "content": "ab <|end|>"}]
         assert await ids(messages=talk) == model.chat_ids(talk)
         assert (await ids(messages=talk)).count(end) == 1  # what is written is no token
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("adds", [True, False])
+async def test_a_conversation_begins_once(
+    serve: Any, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, written: bool, adds: bool
+) -> None:
+    """Whoever writes the token that begins a text: the template, the tokenizer, the client."""
+    talk = [{"role": "user", "content": "ab"}]
+    async with serve(tiny_model) as server:
+        model = server.models.loaded()[0].model
+        monkeypatch.setattr(model.tokenizer, "add_bos", adds)
+        template = TEMPLATE if written else TEMPLATE.removeprefix("<|begin|>")
+        monkeypatch.setattr(model, "template", Template(template))
+        begin = model.tokenizer.special_id("<|begin|>")
+        _, rendered = await post(server, "/apply-template", {"messages": talk})
+        assert rendered["prompt"].startswith("<|begin|>") == written
+        for body in (
+            {"content": rendered["prompt"], "add_special": True},
+            {"prompt": rendered["prompt"]},
+            {"messages": talk},
+        ):
+            _, found = await post(server, "/tokenize", body)
+            begins = [at for at, token in enumerate(found["tokens"]) if token == begin]
+            assert begins == ([0] if written or adds else [])
+        body = {"messages": talk, "max_tokens": 1}
+        _, answer = await post(server, "/v1/chat/completions", body)
+        assert answer["usage"]["prompt_tokens"] == found["count"]
+        plain = model.tokenizer.encode("ab")
+        for prompt in ("ab", "<|begin|>ab"):
+            _, answer = await post(server, "/v1/completions", {"prompt": prompt, "max_tokens": 1})
+            begins = adds or prompt != "ab"
+            assert answer["usage"]["prompt_tokens"] == len(plain) + begins
 
 
 async def test_pieces(serve: Any, tiny_model: Path) -> None:
