@@ -234,6 +234,28 @@ def test_messages_that_cannot_be(one, messages, param):
         assert param in caught.value.message
 
 
+def test_an_answer_goes_back_in_every_form_that_clients_have(served):
+    said = served.ask(temperature=0, max_tokens=30, **QUICK).choices[0].message
+    bare = {"role": "assistant", "content": said.content}
+    absent = {name: None for name in ("refusal", "function_call", "tool_calls", "audio", "name")}
+    forms = [
+        bare,
+        said,
+        said.model_dump(),
+        said.to_dict(),
+        {**bare, **absent, "annotations": []},
+        {**bare, "tool_calls": []},
+        {**bare, "content": [{"type": "text", "text": said.content}]},
+    ]
+    got = [
+        served.ask(messages=[*SUM, form, *PARIS], temperature=0, max_tokens=4, **QUICK)
+        for form in forms
+    ]
+    assert len({answer.usage.prompt_tokens for answer in got}) == 1
+    assert len({answer.choices[0].message.content for answer in got}) == 1
+    assert got[0].usage.prompt_tokens > served.ask(max_tokens=1).usage.prompt_tokens
+
+
 ALTERNATING = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('No system here') }}"
     "{% elif (m.role == 'user') != (loop.index0 % 2 == 0) %}"
