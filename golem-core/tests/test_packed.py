@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -35,6 +36,24 @@ def settle() -> None:
     for thread in threading.enumerate():
         if thread.name == "golem-packed":
             thread.join()
+
+
+def enter() -> None:
+    """Waits for the pages of mapped files to be entered."""
+    for thread in threading.enumerate():
+        if thread.name == "golem-pages":
+            thread.join()
+
+
+def entered(path: Path) -> int:
+    """Bytes of a file's pages that this process has in its table to be read."""
+    found, here = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            here = " r--s " in line and line.endswith(str(path))
+        elif here and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
 
 
 def put(files: PackedFiles, key: bytes, content: bytes) -> None:
@@ -108,12 +127,35 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
     assert PackedFiles(tmp_path, 0).find(keys[0], SIZE) is None
 
 
-def test_a_full_disk_and_a_folder_that_cannot_be_written_get_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("total", "stays"),
+    [(40 << 30, 4 << 30), (4000 << 30, 8 << 30)],
+    ids=["a tenth", "of a large disk no more than that"],
+)
+def test_a_disk_keeps_room_for_others_and_that_is_said(
+    total: int,
+    stays: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(packed, "FREE", 1.0)
-    assert PackedFiles(tmp_path, 1 << 30).create(SIZE) is None
-    monkeypatch.setattr(packed, "FREE", 0.0)
+    monkeypatch.undo()
+    nbytes, files = 3 << 30, PackedFiles(tmp_path, 4 << 30)
+    free = stays + nbytes
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: (total, total - free, free))
+    made = files.create(nbytes)
+    assert made is not None
+    made.discard()
+    assert caplog.messages == []
+    free -= 1
+    assert files.create(nbytes) is None
+    assert caplog.messages == [
+        "packed weights are not kept for the next start: they take 3.22 GB, and of the "
+        f"{free / 1e9:.2f} GB that are free in {tmp_path} {stays / 1e9:.2f} GB stay free"
+    ]
+
+
+def test_a_folder_that_cannot_be_written_gets_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert PackedFiles(tmp_path / "file", 1 << 30).create(SIZE) is None
 
@@ -152,6 +194,9 @@ def test_a_second_start_maps_and_computes_the_same(
     # Packing would now be noticed: the matrices come from the file.
     monkeypatch.setattr("golem_core.cpu.matrices.Matrices.pack", lambda *_: pytest.fail("packed"))
     second = program(path)
+    enter()
+    # Before a pass has touched any: `first` has a mapping of its own, to write.
+    assert entered(kept[0]) >= kept[0].stat().st_size - HEADER
     assert np.array_equal(second.run(one), wanted)
     first.close()  # its pages are those of the file, which the other still reads
     assert np.array_equal(second.run(one), wanted)

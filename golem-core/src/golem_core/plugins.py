@@ -50,7 +50,7 @@ def find(architecture: str) -> type[Model]:
     `PluginConflict` if two do. What the plugin's own import raises passes through: a plugin that is
     broken is not an unknown architecture.
     """
-    claims = [point for point in _claims() if point.name == architecture]
+    claims = _claims(name=architecture)
     if not claims:
         raise UnknownArchitecture(f"no installed plugin runs {architecture!r}; {_installed()}")
     if len(claims) > 1:
@@ -78,7 +78,7 @@ def of(weights: Weights) -> type[Model]:
 
 def embedder(weights: Weights) -> type[Model]:
     """The class that makes vectors with an opened file. Raises as `of`."""
-    claims = [point for point in _claims(EMBEDDERS) if point.name == weights.architecture]
+    claims = _claims(EMBEDDERS, weights.architecture)
     if not claims:
         return of(weights)
     if len(claims) > 1:
@@ -117,13 +117,15 @@ def installed() -> list[PluginInfo]:
     return found
 
 
-def _claims(group: str = GROUP) -> list[EntryPoint]:
-    """The entry points that GOLEM_PLUGINS leaves, by name and distribution."""
-    points = entry_points(group=group)
+def _claims(group: str = GROUP, name: str | None = None) -> list[EntryPoint]:
+    """The entry points that GOLEM_PLUGINS leaves, of one name or all by name and distribution."""
+    points = [p for p in entry_points(group=group) if name is None or p.name == name]
     allowed = os.environ.get(VARIABLE)
     if allowed is not None:
         names = {_normal(name) for name in allowed.split(",")}
-        points = [point for point in points if _normal(_origin(point)[0]) in names]  # type: ignore[assignment]
+        points = [point for point in points if _normal(_origin(point)[0]) in names]
+    if len(points) < 2:  # what a claim comes from is read from a file
+        return points
     return sorted(points, key=lambda point: (point.name, _origin(point)))
 
 

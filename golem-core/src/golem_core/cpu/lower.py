@@ -114,7 +114,6 @@ class _Lowering:
         self.written: list[str] = []  # what each stage of the tape is, "kind name"
 
     def program(self) -> CpuProgram:
-        self.matrices.bring(self.graph.weights)
         self.arena = self.lay_values()
         self.tape.reserve_arena(
             self.arena.nbytes,
@@ -127,6 +126,8 @@ class _Lowering:
         for state in self.graph.states:
             row = self.state_row(state)
             self.tape.add_state(self.state_size(state), self.slots, row, self.guesses)
+        # When all other room is reserved: while pages are entered, the kernel gives none.
+        self.matrices.bring(self.graph.weights)
         self.write(self.stages[: self.reading])
         self.tape.begin_drafting()
         self.write(self.stages[self.reading :])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from threading import Thread
 from typing import Any
 
 from golem_core.cpu import dispatch, packed
@@ -78,6 +79,7 @@ class Matrices:
                 self.tape.map_weights(descriptor, packed.HEADER, end, False)
             finally:
                 os.close(descriptor)
+            Thread(target=self.tape.enter_weights, name="golem-pages", daemon=True).start()
             return
         made = files.create(end)
         if made is None:

@@ -16,6 +16,8 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef enum:
     HUGE = 2 * 1024 * 1024
+    ENTERED = 64 * 1024         # bytes of a file that are entered at once
+    MADV_POPULATE_READ = 22     # since Linux 5.14; the headers of older systems lack it
 
 
 cdef void* reserve(size_t nbytes) except NULL:

@@ -7,7 +7,7 @@ matrix, and the version of the layout. Several processes share the pages of one.
 Weights are packed straight into the file's pages, and the kernel writes them to the disk when it
 likes. Until that is known to be done, a file is good only as long as the machine runs: it names the
 boot that it was made in, and another boot packs anew. The files used longest ago make room for new
-ones, and a disk that is nearly full gets none.
+ones, and a disk that is nearly full gets none, which is said.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from golem_core.weights import Stored, Weights
 
 HEADER = 4096  # bytes before the matrices, which begin at a page
 LEAST = 128 << 20  # bytes below which packing takes no time worth a file
-FREE = 0.1  # of the disk, which stays free
+FREE, MOST_FREE = 0.1, 8 << 30  # of the disk, and bytes, the less of which stays free
 VERSION = 2  # of the layout of panels; another one's files are not found
 
 _MAGIC = b"golem packed\0\0\0\0"
@@ -90,7 +90,9 @@ class PackedFiles:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._make_room(nbytes)
             total, _, free = shutil.disk_usage(self.folder)
-            if free - nbytes < FREE * total:
+            stays = min(FREE * total, MOST_FREE)
+            if free < nbytes + stays:
+                _say_full(self.folder, nbytes, free, stays)
                 return None
             descriptor, name = tempfile.mkstemp(prefix="new-", dir=self.folder)
         except OSError:
@@ -161,6 +163,17 @@ def key(weights: Weights, packed: Iterable[tuple[Stored, int]]) -> bytes:
         said.update(f"{stored.name} {stored.format.name} {stored.shape} ".encode())
         said.update(f"{stored.offset} {place}|".encode())
     return said.digest()
+
+
+def _say_full(folder: Path, nbytes: int, free: int, stays: float) -> None:
+    """A warning in the log, which a program that sets up none has on standard error."""
+    import logging  # here, because few starts need it
+
+    logging.getLogger("golem.packed").warning(
+        "packed weights are not kept for the next start: they take %.2f GB, and of the %.2f GB "
+        "that are free in %s %.2f GB stay free",
+        *(nbytes / 1e9, free / 1e9, folder, stays / 1e9),
+    )
 
 
 def _boot() -> bytes:

@@ -63,6 +63,22 @@ cdef class _Room:
         if not writable:
             madvise(self.weights, nbytes, MADV_WILLNEED)
 
+    def enter_weights(self):
+        """Enters the pages of mapped matrices into the process's table.
+
+        They would be faults of the first pass. A thread may do this beside all else: it holds no
+        GIL, takes little at a time, as no other memory is given meanwhile, and ends where the tape
+        is closed.
+        """
+        cdef char* first = self.weights
+        cdef size_t at = 0
+        with nogil:
+            while at < self.weight_bytes and self.weights == first and first != NULL:
+                if madvise(first + at, min(<size_t>ENTERED, self.weight_bytes - at),
+                           MADV_POPULATE_READ):
+                    break
+                at += ENTERED
+
     def pack(self, int format, const unsigned char[::1] source, Py_ssize_t rows,
              Py_ssize_t cols, Py_ssize_t panel, Py_ssize_t offset):
         """Packs a matrix from its layout in the file to `offset` of the weights."""

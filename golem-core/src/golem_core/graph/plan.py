@@ -7,6 +7,7 @@ is free for its whole life (greedy by size, Pisarchyk and Lee, 2020).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,6 @@ def place(blocks: Sequence[Block]) -> int:
                 break
             offset = max(offset, other.offset + -(-other.nbytes // ALIGN) * ALIGN)
         block.offset = offset
-        placed.append(block)
-        placed.sort(key=lambda b: b.offset)
+        insort(placed, block, key=lambda b: b.offset)
         end = max(end, offset + size)
     return end

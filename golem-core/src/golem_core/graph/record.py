@@ -104,7 +104,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Elements in one row."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def __add__(self, other: Tensor) -> Tensor:
         return self.record.append("add", None, (self, other), ())

@@ -1,17 +1,14 @@
-"""Byte-level BPE: a text's bytes written as printable characters, merged pair by pair.
-
-The merging is done by the `tokenizers` package, built in memory from the file's tokens and merges.
-"""
+"""Byte-level BPE: a text's bytes written as printable characters, merged pair by pair."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, pre_tokenizers
 
-from golem_core.errors import BadWeights
-from golem_core.text import merged, pretokenizers
+from golem_core.text import pretokenizers
+from golem_core.text.merged import Merged
 from golem_core.text.vocabulary import Kind, Vocabulary, string_array
 
 
@@ -37,33 +34,23 @@ class ByteLevel:
         row = pretokenizers.find(vocabulary.pre or "default")
         self.adds_bos = row.adds_bos
         self._composes = row.composes
-        written = string_array(metadata, "tokenizer.ggml.merges")
-        merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in written)]
-        for i, (left, right) in enumerate(merges):
-            if not left or not right:
-                merges[i] = _spaced(i, written[i])
-        # The file's control tokens are left out, so that no text can be merged into one. Not where
-        # a merge makes one: Qwen's merges make `</s>`, which by its text ends an answer.
-        texts = dict(vocabulary.ids)
-        pairs = set(merges)
-        for i in (vocabulary.kinds == Kind.CONTROL).nonzero()[0]:
-            text = vocabulary.texts[i]
-            if all((text[:at], text[at:]) not in pairs for at in range(1, len(text))):
-                del texts[text]
-        try:
-            model = models.BPE(vocab=texts, merges=merges, ignore_merges=row.whole_words)
-        except Exception as error:  # the package raises plain Exception
-            raise BadWeights(f"the file's merges do not fit its tokens: {error}") from None
-        self._tokenizer = Tokenizer(model)
         steps = [pre_tokenizers.Split(Regex(e), "isolated") for e in row.expressions]
         last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        self._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, last])
+        # The file's control tokens are left out, so that no text can be merged into one. Not where
+        # a merge makes one: Qwen's merges make `</s>`, which by its text ends an answer.
+        self._merged = Merged(
+            vocabulary,
+            string_array(metadata, "tokenizer.ggml.merges"),
+            hidden=(vocabulary.kinds == Kind.CONTROL).nonzero()[0].tolist(),
+            words=pre_tokenizers.Sequence([*steps, last]),
+            ignore_merges=row.whole_words,
+        )
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text without special tokens."""
         if self._composes and not text.isascii():
             text = unicodedata.normalize("NFC", text)
-        return merged.ids(self._tokenizer, text)
+        return self._merged.encode(text)
 
     def piece(self, text: str) -> bytes:
         """The bytes that a normal token's text stands for."""
@@ -72,11 +59,3 @@ class ByteLevel:
         except KeyError:
             # No byte is written so: the token was added as plain text.
             return text.encode()
-
-
-def _spaced(i: int, merge: str) -> tuple[str, str]:
-    """The two tokens of a merge whose first character may itself be a space, as in old files."""
-    left, space, right = merge[1:].partition(" ")
-    if not space:
-        raise BadWeights(f"merge {i} is {merge!r}; expected two tokens and a space")
-    return merge[0] + left, right

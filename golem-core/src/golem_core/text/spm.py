@@ -7,11 +7,8 @@ tokens of Gemma 3; this takes a fifth of one, and no cache is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
-import sentencepiece
 
 from golem_core.errors import BadWeights
 from golem_core.text.vocabulary import Kind, Vocabulary
@@ -41,6 +38,8 @@ class ScoredPieces:
                 "the file's tokenizer is 'llama' (SentencePiece) but there is no key "
                 "tokenizer.ggml.scores; convert it again"
             )
+        import sentencepiece  # here, because byte-level files do without
+
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(_model(vocabulary))
@@ -70,7 +69,9 @@ def _kinds(vocabulary: Vocabulary) -> npt.NDArray[np.uint8]:
 def _model(vocabulary: Vocabulary) -> bytes:
     """A serialized ModelProto. Lengths are written in three bytes, which protobuf allows."""
     assert vocabulary.scores is not None
-    text, sizes = _encoded(vocabulary.texts)
+    text, sizes = vocabulary.texts.data, np.diff(vocabulary.texts.starts)
+    if sizes.max() >= 1 << 20:
+        raise BadWeights(f"a token is {sizes.max()} bytes long; expected under a million")
     ends = np.cumsum(sizes + _HEAD + _TAIL)
     starts = ends - sizes - _HEAD - _TAIL
     out = np.zeros(int(ends[-1]), np.uint8)
@@ -102,18 +103,6 @@ def _model(vocabulary: Vocabulary) -> bytes:
         + bytes((_NORMALIZER, len(_NORMALIZER_VALUE)))
         + _NORMALIZER_VALUE
     )
-
-
-def _encoded(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """All texts in UTF-8, one after the other, and the bytes of each."""
-    text = np.frombuffer("".join(texts).encode(), np.uint8)
-    # Where each character begins, and so where the first after each text does.
-    begins = np.append(np.flatnonzero((text & 0xC0) != 0x80), len(text))
-    ends = begins[np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))]
-    sizes: npt.NDArray[np.int64] = np.diff(ends, prepend=0)
-    if sizes.max() >= 1 << 20:
-        raise BadWeights(f"a token is {sizes.max()} bytes long; expected under a million")
-    return text, sizes
 
 
 def _write_size(

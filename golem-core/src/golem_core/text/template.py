@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from golem_core.errors import BadRequest, BadWeights, GolemError
 from golem_core.text.budget import Budget
 from golem_core.text.marked import Marked, joined
 from golem_core.text.messages import checked, length, plain
-from golem_core.text.sandbox import Rejected, Sandbox
 from golem_core.text.vocabulary import HasMetadata
 
 _KEY = "tokenizer.chat_template"
@@ -32,6 +30,11 @@ class Template:
 
         Raises BadWeights for a template that is no Jinja or over 256 KiB.
         """
+        # Here, because it takes as long as reading the header of a file.
+        from jinja2 import TemplateSyntaxError
+
+        from golem_core.text.sandbox import Sandbox
+
         self.source = source
         self._name = name or "the file's chat template"
         self._sandbox = Sandbox()
@@ -42,7 +45,7 @@ class Template:
             )
         try:
             self._template = self._sandbox.from_string(source)
-        except jinja2.TemplateSyntaxError as error:
+        except TemplateSyntaxError as error:
             raise BadWeights(
                 f"{self._name} is no valid template: {error.message} (line {error.lineno})"
             ) from None
@@ -129,6 +132,8 @@ class Template:
             return self._run(filled, values)
 
     def _run(self, messages: list[dict[str, Any]], values: Mapping[str, Any]) -> Marked:
+        from golem_core.text.sandbox import Rejected
+
         given = length(messages) + length(dict(values)) + len(self.source)
         self._sandbox.budget = Budget(given)
         context = self._template.new_context({**self._tokens, **values, "messages": messages})

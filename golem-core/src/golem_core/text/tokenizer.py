@@ -147,7 +147,7 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """The id of the token with this text, as the file writes it, or None."""
-        return self._vocabulary.ids.get(text)
+        return self._vocabulary.texts.find(text)
 
     def special_id(self, text: str) -> int | None:
         """The id of the token that is matched as this whole text, or None; see `Specials`."""
@@ -186,7 +186,7 @@ def _specials(vocabulary: Vocabulary, name: str) -> Specials:
     strips: frozenset[int] = frozenset()
     # Phi-3's tokenizer drops white space after its tokens, which no key of the file tells.
     if any(word in name.lower() for word in ("phi-3", "phi3")):
-        keep = {vocabulary.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
+        keep = {vocabulary.texts.find(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
         strips = frozenset(i for i in places if i not in keep)
     return Specials(tokens, strips)
 

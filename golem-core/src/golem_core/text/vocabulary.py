@@ -6,8 +6,8 @@ ids that the file names, and the texts below wherever they stand in the vocabula
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from golem_core.errors import BadWeights, Unsupported
+from golem_core.weights import StringArray, Strings
 
 
 class Kind(IntEnum):
@@ -102,10 +103,9 @@ class Vocabulary:
 
     model: str
     pre: str
-    texts: Sequence[str]
+    texts: Strings
     kinds: npt.NDArray[np.uint8]
     scores: npt.NDArray[np.float32] | None
-    ids: Mapping[str, int] = field(repr=False)
     special_ids: Mapping[str, int]
     end_ids: frozenset[int]
     marker_ids: frozenset[int]
@@ -119,7 +119,7 @@ class Vocabulary:
                 "the file has no tokenizer (no key tokenizer.ggml.model); golem reads the one that "
                 "GGUF files carry"
             )
-        texts = string_array(metadata, "tokenizer.ggml.tokens")
+        texts = string_array(metadata, "tokenizer.ggml.tokens").held()
         size = len(texts)
         kinds = _array(metadata, "tokenizer.ggml.token_type", size)
         codes = np.full(size, Kind.NORMAL, np.uint8)
@@ -128,41 +128,40 @@ class Vocabulary:
             known = (numbers >= Kind.UNDEFINED) & (numbers <= Kind.BYTE)
             codes = np.where(known, numbers, Kind.UNDEFINED).astype(np.uint8)
         scores = _array(metadata, "tokenizer.ggml.scores", size)
-        ids = dict(zip(texts, range(size), strict=True))
-        if len(ids) != size or "" in ids:
-            texts, ids = _without_empty(texts)
+        if texts.repeated >= 0 or texts.find("") is not None:
+            texts = _without_empty(texts)
         special = _special_ids(metadata, model, size)
-        _find_by_text(special, ids, codes)
+        _find_by_text(special, texts, codes)
         return cls(
             model=model,
             pre=str(metadata.get("tokenizer.ggml.pre", "")),
             texts=texts,
             kinds=codes,
             scores=None if scores is None else scores.astype(np.float32),
-            ids=ids,
-            end_ids=_end_ids(special, ids, codes),
+            end_ids=_end_ids(special, texts, codes),
             special_ids=special,
-            marker_ids=frozenset(ids[text] for text in _MARKERS if text in ids),
+            marker_ids=frozenset(_found(texts, _MARKERS)),
         )
 
     def __len__(self) -> int:
         return len(self.texts)
 
 
-def string_array(metadata: Mapping[str, object], key: str) -> list[str]:
+def string_array(metadata: Mapping[str, object], key: str) -> StringArray:
     """The strings of a key; raises BadWeights for one that is absent, empty or no strings."""
     value = metadata.get(key)
     if value is None:
         raise BadWeights(f"the file has a tokenizer but no key {key}; convert it again")
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise BadWeights(f"{key} is {type(value).__name__}; expected an array of strings")
-    decode_all = getattr(value, "decode_all", None)
-    strings = list(value) if decode_all is None else decode_all()
-    if not strings:
+    if not len(value):
         raise BadWeights(f"{key} is empty; convert the file again")
-    if not isinstance(strings[0], str):
-        raise BadWeights(f"{key} holds {type(strings[0]).__name__}; expected strings")
-    return strings
+    if isinstance(value, StringArray):
+        return value
+    other = next((each for each in value if not isinstance(each, str)), None)
+    if other is not None:
+        raise BadWeights(f"{key} holds {type(other).__name__}; expected strings")
+    return StringArray.of(value, key)
 
 
 def _array(metadata: Mapping[str, object], key: str, size: int) -> npt.NDArray[Any] | None:
@@ -178,18 +177,22 @@ def _array(metadata: Mapping[str, object], key: str, size: int) -> npt.NDArray[A
     return array[:size]
 
 
-def _without_empty(texts: list[str]) -> tuple[list[str], dict[str, int]]:
+def _without_empty(texts: Strings) -> Strings:
     """Names empty tokens, which no text can produce; any other repetition is an error."""
-    texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
-    ids: dict[str, int] = {}
-    for i, text in enumerate(texts):
-        first = ids.setdefault(text, i)
-        if first != i:
-            raise BadWeights(
-                f"tokenizer.ggml.tokens has {text!r} twice, as {first} and as {i}; every token's "
-                f"text must be its own"
-            )
-    return texts, ids
+    named = [texts[i] or f"[EMPTY_{i}]" for i in range(len(texts))]
+    held = StringArray.of(named, "tokenizer.ggml.tokens").held()
+    if held.repeated >= 0:
+        text = named[held.repeated]
+        raise BadWeights(
+            f"tokenizer.ggml.tokens has {text!r} twice, as {named.index(text)} and as "
+            f"{held.repeated}; every token's text must be its own"
+        )
+    return held
+
+
+def _found(texts: Strings, wanted: Iterable[str]) -> list[int]:
+    """The ids of those that are there."""
+    return [i for i in map(texts.find, wanted) if i is not None]
 
 
 def _special_ids(metadata: Mapping[str, object], model: str, size: int) -> dict[str, int]:
@@ -212,44 +215,42 @@ def _special_ids(metadata: Mapping[str, object], model: str, size: int) -> dict[
     return found
 
 
-def _find_by_text(
-    special: dict[str, int], ids: Mapping[str, int], codes: npt.NDArray[np.uint8]
-) -> None:
+def _find_by_text(special: dict[str, int], texts: Strings, codes: npt.NDArray[np.uint8]) -> None:
     """Fills in what the file does not name, and marks what is found as control."""
-    for name, texts in _BY_TEXT.items():
+    for name, candidates in _BY_TEXT.items():
         if name not in special:
-            found = next((ids[text] for text in texts if text in ids), None)
-            if found is not None:
-                special[name] = found
-                codes[found] = Kind.CONTROL
-    for text in _MEDIA:
-        if text in ids and codes[ids[text]] == Kind.USER_DEFINED:
-            codes[ids[text]] = Kind.CONTROL
+            found = _found(texts, candidates)
+            if found:
+                special[name] = found[0]
+                codes[found[0]] = Kind.CONTROL
+    for token in _found(texts, _MEDIA):
+        if codes[token] == Kind.USER_DEFINED:
+            codes[token] = Kind.CONTROL
 
 
 def _end_ids(
-    special: Mapping[str, int], ids: Mapping[str, int], codes: npt.NDArray[np.uint8]
+    special: Mapping[str, int], texts: Strings, codes: npt.NDArray[np.uint8]
 ) -> frozenset[int]:
     ends = {special[name] for name in ("fim_pad", "fim_rep", "fim_sep") if name in special}
-    for text in _END_TEXTS:
-        if text in ids:
-            ends.add(ids[text])
-            codes[ids[text]] = Kind.CONTROL
-    for text in _SHOWN:
-        if text in ids:
-            codes[ids[text]] = Kind.USER_DEFINED
+    named = _found(texts, _END_TEXTS)
+    ends.update(named)
+    codes[named] = Kind.CONTROL
+    codes[_found(texts, _SHOWN)] = Kind.USER_DEFINED
     ends |= {special[name] for name in ("eos", "eot", "eom") if name in special}
 
-    def holds(*texts: str) -> bool:
-        return all(ids.get(text) in ends for text in texts)
+    def holds(text: str) -> bool:
+        return texts.find(text) in ends
+
+    def spare(text: str, kind: Kind) -> None:
+        for token in _found(texts, [text]):
+            ends.discard(token)
+            codes[token] = kind
 
     # A vocabulary with <|return|> and <|call|> ends its messages with <|end|>, not its answers.
     called = holds("<|call|>") or holds("<|calls|>")
     if holds("<|end|>") and called and (holds("<|return|>") or holds("<|flush|>")):
-        ends.discard(ids["<|end|>"])
-        codes[ids["<|end|>"]] = Kind.USER_DEFINED
+        spare("<|end|>", Kind.USER_DEFINED)
     # Where these are, </s> is a normal token.
     if holds("</s>") and (holds("<|tool_response>") or holds("<|plamo:eos|>")):
-        ends.discard(ids["</s>"])
-        codes[ids["</s>"]] = Kind.NORMAL
+        spare("</s>", Kind.NORMAL)
     return frozenset(ends)

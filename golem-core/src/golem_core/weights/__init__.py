@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from golem_core.errors import NotFound
+from golem_core.weights._strings import Strings, misfit
 from golem_core.weights.formats import BY_NUMBER, FORMATS, Format
 from golem_core.weights.gguf import StringArray, is_gguf, open_gguf
 from golem_core.weights.keys import Keys
@@ -20,7 +21,9 @@ __all__ = [
     "Keys",
     "Stored",
     "StringArray",
+    "Strings",
     "Weights",
+    "misfit",
     "open_weights",
 ]
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from golem_core.errors import BadWeights, NotFound
-from golem_core.weights._strings import decode, walk
+from golem_core.weights._strings import Strings, decode, walk
 from golem_core.weights.formats import BY_NUMBER
 from golem_core.weights.mapping import MappedFile, bad, not_weights
 from golem_core.weights.stored import Stored, Weights
@@ -60,6 +60,25 @@ class StringArray(Sequence[str]):
         self._data = data
         self._starts = starts
         self._what = what
+
+    @classmethod
+    def of(cls, strings: Sequence[str], what: str) -> StringArray:
+        """An array of strings that lie in no file; BadWeights for half of a surrogate pair."""
+        try:
+            stored = [string.encode() for string in strings]
+        except UnicodeEncodeError as error:
+            raise bad(f"{what} has {error.object!r}, which UTF-8 cannot hold") from None
+        starts = np.cumsum([8, *(len(each) + 8 for each in stored)])
+        data = b"".join([bytes(8), *(each + bytes(8) for each in stored)])
+        return cls(np.frombuffer(data, np.uint8), starts, what)
+
+    def held(self) -> Strings:
+        """The strings in memory, where the file need not stay open; raises as `decode_all`."""
+        try:
+            return Strings(self._data, self._starts)
+        except UnicodeDecodeError:
+            self.decode_all()  # says which one it is
+            raise
 
     def __len__(self) -> int:
         return len(self._starts) - 1
