@@ -86,7 +86,7 @@ def test_every_operation_is_its_reference(weights: Weights) -> None:
     graph = record(weights)
     ours = program(weights, outputs=128, keep=None).trace(one)
     kept = [np.zeros((2, PAGES, PAGE, c.heads, c.dim), np.float32) for c in graph.caches]
-    setting = Pages(kept, [], one, True, {})
+    setting = Pages(kept, ([], [], 0), one, True, {})
     for op in graph.ops:
         inputs = [ours[t.name] for t in op.inputs]
         if op.kind == "linear":
