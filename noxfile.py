@@ -111,10 +111,13 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Mypy, strict, over what is public and what is not."""
+    """Mypy: strict over what is public and what is not, and over what tests call."""
     install(session, *DISTRIBUTIONS, groups=("types",))
     for distribution in DISTRIBUTIONS:
         session.run("mypy", f"{distribution}/src")
+    for distribution in DISTRIBUTIONS:
+        with session.chdir(distribution):  # their tests are packages of one name
+            session.run("mypy", "--config-file=../tests/mypy.ini", "-p", "tests")
 
 
 @nox.session

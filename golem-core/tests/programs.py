@@ -119,7 +119,9 @@ def batch(
     for index, (_, _, pages) in enumerate(spans):
         table[index, : len(pages)] = pages
     return Batch(
-        *(np.array(a, np.int32) for a in (ids, positions, sequence)),
+        np.array(ids, np.int32),
+        np.array(positions, np.int32),
+        np.array(sequence, np.int32),
         tuple(table.copy() for _ in range(groups)),
         np.array(outputs, np.int32),
     )

@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 
 from golem_core.graph import Graph, Rope
-from golem_core.graph.record import PICKED
+from golem_core.graph.record import PICKED, Weight
 from golem_core.weights import Weights, open_weights
 
 WIDTH, HEAD, EPS = 24, 8, 1e-5
@@ -48,7 +48,7 @@ def record_sounding(weights: Weights) -> Graph:
     """A layer, a long convolution, a rise, a residual block between, a fall."""
     g = Graph(weights)
 
-    def named(name: str, outputs: int, inputs: int) -> tuple:
+    def named(name: str, outputs: int, inputs: int) -> tuple[Weight, Weight]:
         return g.weight(f"{name}.weight", (outputs, inputs)), g.weight(f"{name}.bias", (outputs,))
 
     x = g.input("steps", (WIDTH,))

@@ -63,7 +63,9 @@ def batch(*spans: tuple[list[int], int, int, dict[int, int]], groups: int = 1) -
         keeps += [kept.get(i, -1) for i in range(len(tokens))]
     table = np.arange(len(spans) * 2, dtype=np.int32).reshape(len(spans), 2)
     return Batch(
-        *(np.array(a, np.int32) for a in (ids, positions, sequence)),
+        np.array(ids, np.int32),
+        np.array(positions, np.int32),
+        np.array(sequence, np.int32),
         (table,) * groups,
         np.arange(len(ids), dtype=np.int32),
         np.array([slot for _, _, slot, _ in spans], np.int32),

@@ -126,7 +126,7 @@ def test_stats(scripted, capsys) -> None:
 
 def test_stats_of_drafting() -> None:
     done = ScriptedModel(["ab"]).generate("hi").complete()
-    done.timings.update(drafted_tokens=40, accepted_tokens=37)
+    done.timings.update({"drafted_tokens": 40, "accepted_tokens": 37})
     assert rates(done).endswith("wrote 2 in 2.00 s (0.5/s), 40 guessed before, 92% of them right")
 
 

@@ -64,7 +64,7 @@ def test_a_mixture_asks_for_the_wanted_rows_alone(tmp_path: Path) -> None:
 def run_mixture(weights, wanted) -> np.ndarray:
     made = lower(
         record_mixture(weights), device="cpu", width=32, outputs=32, pages=(), states=0,
-        threads=2, kv="f16", keep=(),
+        guesses=0, threads=2, kv="f16", keep=(),
     )  # fmt: skip
     one = batch([(tokens(3, 20), 0, [0])], groups=0)
     one.ids %= 97
@@ -77,7 +77,7 @@ def test_asking_for_fewer_rows_changes_no_bit(format: str, tmp_path: Path) -> No
     weights = write(tmp_path / "tiny.gguf", format)
     made = lower(
         record(weights), device="cpu", width=512, outputs=256, pages=(24, 24), states=0,
-        threads=2, kv="f16", keep=(),
+        guesses=0, threads=2, kv="f16", keep=(),
     )  # fmt: skip
     spans = [(tokens(3, 75), 0, [5, 2, 9]), (tokens(4, 9), 0, [1]), (tokens(5, 40), 0, [7, 8])]
     everything = batch(spans)
