@@ -169,3 +169,17 @@ def test_strings_that_are_utf_8_only_together_are_refused() -> None:
         array.held()
     with pytest.raises(BadWeights, match="UTF-8 cannot hold"):
         StringArray.of(["a", "\ud800"], "words")
+
+
+@pytest.mark.parametrize("written", [byte_level, characters])
+def test_once_prepared_nothing_is_merged_by_a_part(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = written(["a l", "l i"])
+    little, prepared = Tokenizer.from_weights(weights), Tokenizer.from_weights(weights)
+    expected = little.encode("ali")
+    prepared.prepare()
+    monkeypatch.setattr(merged.Merged, "_encode_little", None)
+    assert prepared.encode("ali") == expected
+    with pytest.raises(TypeError):
+        little.encode("ali")

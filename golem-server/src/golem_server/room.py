@@ -133,7 +133,7 @@ class Room:
             )
         free = self.free()
         pools = None if free is None else max(plan.pools, (free - plan.weights) // 2)
-        return golem_core.load(
+        model = golem_core.load(
             plan.path,
             device=settings.device,
             threads=settings.threads,
@@ -142,6 +142,8 @@ class Room:
             draft=settings.draft,
             memory=pools,
         )
+        model.tokenizer.prepare()  # not while others wait for their next word
+        return model
 
     def take(self, who: object, plan: Plan, model: LanguageModel | Speaking | Embedding) -> None:
         """Counts a model that was loaded, with the pools that it got, under `who`."""

@@ -52,6 +52,10 @@ class ByteLevel:
             text = unicodedata.normalize("NFC", text)
         return self._merged.encode(text)
 
+    def prepare(self) -> None:
+        """See `Tokenizer.prepare`."""
+        self._merged.prepare()
+
     def piece(self, text: str) -> bytes:
         """The bytes that a normal token's text stands for."""
         try:

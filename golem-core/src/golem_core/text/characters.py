@@ -34,6 +34,10 @@ class CharacterMerges:
         """The ids of a text without special tokens."""
         return self._merged.encode(text.replace(" ", SPACE))
 
+    def prepare(self) -> None:
+        """See `Tokenizer.prepare`."""
+        self._merged.prepare()
+
     def piece(self, text: str) -> bytes:
         """The bytes that a normal token's text stands for."""
         return text.replace(SPACE, " ").encode()

@@ -72,14 +72,19 @@ class Merged:
             self._left -= len(text)
             if self._left >= 0:
                 return self._encode_little(text)
-            with self._lock:
-                if self._whole is None:
-                    self._whole = self._made(*self._everything())
+        whole = self.prepare()
         if len(text) < SHORT:
-            found: list[int] = self._whole.encode(text, add_special_tokens=False).ids
+            found: list[int] = whole.encode(text, add_special_tokens=False).ids
         else:
-            found = self._whole.encode_batch_fast([text], add_special_tokens=False)[0].ids
+            found = whole.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return found
+
+    def prepare(self) -> Tokenizer:
+        """The whole model, made unless it was."""
+        with self._lock:
+            if self._whole is None:
+                self._whole = self._made(*self._everything())
+            return self._whole
 
     def _encode_little(self, text: str) -> list[int]:
         tokens = dict(self._always)

@@ -51,6 +51,9 @@ class ScoredPieces:
         ids: list[int] = self._processor.EncodeAsIds(text)
         return ids
 
+    def prepare(self) -> None:
+        """Nothing is left to do; see `Tokenizer.prepare`."""
+
     def piece(self, text: str) -> bytes:
         """The bytes that a normal token's text stands for."""
         return text.replace(SPACE, " ").encode()
