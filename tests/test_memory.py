@@ -91,7 +91,14 @@ def test_of_a_trained_model_with_states_and_a_prediction_block() -> None:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "gemma-3-270m-q4_k_m.gguf",
+        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    ],
+)
 def test_of_a_real_model(name: str, real_file) -> None:
     path = real_file(name)
     needs = predicted(path, 4096)
