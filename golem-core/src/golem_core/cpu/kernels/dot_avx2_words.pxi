@@ -32,6 +32,11 @@ cdef inline bytes64 load_bytes(const unsigned char* p) noexcept nogil:
     return v
 
 
+cdef inline void store_bytes(unsigned char* p, bytes64 v) noexcept nogil:
+    _mm256_storeu_si256(<__m256i*> p, v.lo)
+    _mm256_storeu_si256(<__m256i*> (p + 32), v.hi)
+
+
 cdef inline bytes64 low_nibbles(bytes64 v) noexcept nogil:
     v.lo = _mm256_and_si256(v.lo, _mm256_set1_epi8(15))
     v.hi = _mm256_and_si256(v.hi, _mm256_set1_epi8(15))

@@ -34,6 +34,10 @@ cdef inline bytes64 load_bytes(const unsigned char* p) noexcept nogil:
     return _mm512_loadu_si512(p)
 
 
+cdef inline void store_bytes(unsigned char* p, bytes64 v) noexcept nogil:
+    _mm512_storeu_si512(p, v)
+
+
 cdef inline bytes64 low_nibbles(bytes64 v) noexcept nogil:
     return _mm512_and_si512(v, _mm512_set1_epi8(15))
 

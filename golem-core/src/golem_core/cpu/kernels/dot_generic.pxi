@@ -25,6 +25,12 @@ cdef bytes64 load_bytes(const unsigned char* p) noexcept nogil:
     return v
 
 
+cdef void store_bytes(unsigned char* p, bytes64 v) noexcept nogil:
+    cdef int i
+    for i in range(64):
+        p[i] = v.lane[i]
+
+
 cdef bytes64 low_nibbles(bytes64 v) noexcept nogil:
     cdef int i
     for i in range(64):

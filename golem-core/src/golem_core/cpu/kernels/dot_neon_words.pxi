@@ -14,6 +14,7 @@ cdef extern from "arm_neon.h" nogil:
         pass
 
     uint8x16_t vld1q_u8(const unsigned char*)
+    void vst1q_u8(unsigned char*, uint8x16_t)
     uint8x8_t vld1_u8(const unsigned char*)
     uint8x16_t vdupq_n_u8(unsigned char)
     int8x16_t vdupq_n_s8(signed char)
@@ -59,6 +60,13 @@ cdef inline bytes64 load_bytes(const unsigned char* p) noexcept nogil:
     v.v2 = vld1q_u8(p + 32)
     v.v3 = vld1q_u8(p + 48)
     return v
+
+
+cdef inline void store_bytes(unsigned char* p, bytes64 v) noexcept nogil:
+    vst1q_u8(p, v.v0)
+    vst1q_u8(p + 16, v.v1)
+    vst1q_u8(p + 32, v.v2)
+    vst1q_u8(p + 48, v.v3)
 
 
 cdef inline bytes64 masked(bytes64 v, int left, int mask) noexcept nogil:

@@ -4,6 +4,14 @@
 # one fused multiply-add to the value (and one for the minimum). It is the same sum in a tile of
 # any shape. Bounds: a block's sum is at most 32 * 255 * 127; a half of Q6_K's times its scale at
 # most 16 * 32 * 127 * 128, and both halves less than 2^24, so they are exact as floats.
+#
+# A tile unpacks the codes that it multiplies. Those of 5 and 6 bits take so many instructions that
+# for several tiles of columns they are unpacked once, SPREAD blocks at a time, which stay in the
+# nearest cache; between these the values wait in `out`.
+
+cdef enum:
+    SPREAD = 16                 # blocks whose codes are unpacked at a time,
+    SEVERAL = 16                # for so many columns at least
 
 cdef extern from *:
     void __builtin_prefetch(const void*, int, int) nogil
@@ -30,15 +38,16 @@ cdef inline bytes64 vector(int format, const unsigned char* block, int j) noexce
     return v
 
 
-cdef inline void step(int format, int R, int N, int j, const unsigned char* w, Py_ssize_t panel,
-                      const signed char* codes, Py_ssize_t cols, i32x16* sums) noexcept nogil:
+cdef inline void step(int format, int R, int N, int plain, int j, const unsigned char* w,
+                      Py_ssize_t panel, const signed char* codes, Py_ssize_t cols,
+                      i32x16* sums) noexcept nogil:
     """Adds vector j of R panels times N columns to sums[n + WIDEST * r]."""
     cdef bytes64 w0, w1
     cdef bytes4 four
     cdef int n
-    w0 = vector(format, w, j)
+    w0 = load_bytes(w + 64 * j) if plain else vector(format, w, j)
     if R == 2:
-        w1 = vector(format, w + panel, j)
+        w1 = load_bytes(w + panel + 64 * j) if plain else vector(format, w + panel, j)
     for n in range(N):
         four = splat4(codes + n * cols + 4 * j)
         if code_bits(format) == 8:
@@ -159,56 +168,64 @@ cdef inline void finish_halves(int format, int R, int N, const unsigned char* gr
             values[n + WIDEST] = fma(scaled[n + WIDEST], mul(d1, s), values[n + WIDEST])
 
 
-cdef inline void tile(int format, int R, int N, const unsigned char* w, Py_ssize_t panel,
-                      const Columns* x, Py_ssize_t column, Py_ssize_t blocks, float* out,
-                      Py_ssize_t stride) noexcept nogil:
-    """R panels at w times N columns."""
+cdef inline void tile(int format, int R, int N, int plain, const unsigned char* w,
+                      Py_ssize_t panel, const unsigned char* unpacked, const Columns* x,
+                      Py_ssize_t column, Py_ssize_t blocks, Py_ssize_t begin, Py_ssize_t end,
+                      float* out, Py_ssize_t stride) noexcept nogil:
+    """R panels at w times N columns: blocks begin to end of all `blocks`.
+
+    With `plain` their codes lie at `unpacked`, and what the blocks before came to in `out`.
+    """
     cdef f32x16[2 * WIDEST] values
     cdef f32x16[2 * WIDEST] scaled
     cdef i32x16[2 * WIDEST] sums
     cdef i32x16[2 * WIDEST] partial
     cdef i32x16* into = &sums[0]
-    cdef const signed char* codes = x.codes + column * blocks * 32
-    cdef const float* scales = x.scales + column * blocks
-    cdef const int* totals = x.sums + column * blocks
-    cdef const int* parts = x.halves + column * blocks * 2
+    cdef const signed char* codes = x.codes + (column * blocks + begin) * 32
+    cdef const float* scales = x.scales + column * blocks + begin
+    cdef const int* totals = x.sums + column * blocks + begin
+    cdef const int* parts = x.halves + (column * blocks + begin) * 2
     cdef Py_ssize_t cols = blocks * 32, b, index
+    cdef Py_ssize_t apart = 512 * SPREAD if plain else panel  # of the panels' codes
     cdef const unsigned char* group
     cdef const unsigned char* block
     cdef int shift = group_shift(format), n
     if PARTIAL and format != Q8_0:
         into = &partial[0]
     for n in range(N):
-        values[n] = zero()
+        values[n] = load(out + n * stride) if plain and begin else zero()
         partial[n] = no_dots()
         if R == 2:
-            values[n + WIDEST] = zero()
-    for b in range(blocks):
+            values[n + WIDEST] = load(out + n * stride + 16) if plain and begin else zero()
+    for b in range(begin, end):
         group = w + (b >> shift) * group_bytes(format)
         index = b & ((1 << shift) - 1)
-        block = group + index * code_bytes(format)
-        prefetch(format, block)
-        if R == 2:
-            prefetch(format, block + panel)
+        if plain:
+            block = unpacked + 512 * (b - begin)
+        else:
+            block = group + index * code_bytes(format)
+            prefetch(format, block)
+            if R == 2:
+                prefetch(format, block + panel)
         start(format, R, N, parts if format == Q6_K else totals,
               2 * blocks if format == Q6_K else blocks, sums)
-        step(format, R, N, 0, block, panel, codes, cols, into)
-        step(format, R, N, 1, block, panel, codes, cols, into)
+        step(format, R, N, plain, 0, block, apart, codes, cols, into)
+        step(format, R, N, plain, 1, block, apart, codes, cols, into)
         if code_bits(format) == 6:
             settle(format, N, partial, sums)
-        step(format, R, N, 2, block, panel, codes, cols, into)
-        step(format, R, N, 3, block, panel, codes, cols, into)
+        step(format, R, N, plain, 2, block, apart, codes, cols, into)
+        step(format, R, N, plain, 3, block, apart, codes, cols, into)
         if code_bits(format) > 4:
             settle(format, N, partial, sums)
         if format == Q6_K:
             halves(format, R, N, group, panel, index, 0, sums, scaled)
             start(format, R, N, parts + 1, 2 * blocks, sums)
-        step(format, R, N, 4, block, panel, codes, cols, into)
-        step(format, R, N, 5, block, panel, codes, cols, into)
+        step(format, R, N, plain, 4, block, apart, codes, cols, into)
+        step(format, R, N, plain, 5, block, apart, codes, cols, into)
         if code_bits(format) == 6:
             settle(format, N, partial, sums)
-        step(format, R, N, 6, block, panel, codes, cols, into)
-        step(format, R, N, 7, block, panel, codes, cols, into)
+        step(format, R, N, plain, 6, block, apart, codes, cols, into)
+        step(format, R, N, plain, 7, block, apart, codes, cols, into)
         settle(format, N, partial, sums)
         if format == Q6_K:
             halves(format, R, N, group, panel, index, 1, sums, scaled)
@@ -233,28 +250,83 @@ cdef inline void rows(int format, int R, const unsigned char* w, Py_ssize_t pane
     if WIDEST > 4 and R == 1 and 4 < columns <= 8:
         # A batch of decoding: one tile, so that no sum waits for memory that another has read.
         if columns == 8:
-            tile(format, 1, 8, w, panel, x, column, blocks, out, stride)
+            tile(format, 1, 8, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
         elif columns == 7:
-            tile(format, 1, 7, w, panel, x, column, blocks, out, stride)
+            tile(format, 1, 7, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
         elif columns == 6:
-            tile(format, 1, 6, w, panel, x, column, blocks, out, stride)
+            tile(format, 1, 6, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
         else:
-            tile(format, 1, 5, w, panel, x, column, blocks, out, stride)
+            tile(format, 1, 5, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
         return
     while end - column >= WIDEST:
-        tile(format, R, WIDEST, w, panel, x, column, blocks, out, stride)
+        tile(format, R, WIDEST, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
         column += WIDEST
         out += WIDEST * stride
     while WIDEST > 4 and end - column >= 4:
-        tile(format, R, 4, w, panel, x, column, blocks, out, stride)
+        tile(format, R, 4, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
         column += 4
         out += 4 * stride
     if WIDEST > 3 and end - column == 3:
-        tile(format, R, 3, w, panel, x, column, blocks, out, stride)
+        tile(format, R, 3, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
     elif WIDEST > 2 and end - column == 2:
-        tile(format, R, 2, w, panel, x, column, blocks, out, stride)
+        tile(format, R, 2, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
     elif WIDEST > 1 and end - column == 1:
-        tile(format, R, 1, w, panel, x, column, blocks, out, stride)
+        tile(format, R, 1, 0, w, panel, NULL, x, column, blocks, 0, blocks, out, stride)
+
+
+cdef inline void unpack_codes(int format, const unsigned char* w, Py_ssize_t begin, Py_ssize_t end,
+                              unsigned char* codes) noexcept nogil:
+    """The codes of a panel's blocks begin to end, a byte each: [block, 8, 64]."""
+    cdef const unsigned char* block
+    cdef Py_ssize_t b
+    cdef int shift = group_shift(format)
+    for b in range(begin, end):
+        block = (w + (b >> shift) * group_bytes(format)
+                 + (b & ((1 << shift) - 1)) * code_bytes(format))
+        prefetch(format, block)
+        store_bytes(codes, vector(format, block, 0))
+        store_bytes(codes + 64, vector(format, block, 1))
+        store_bytes(codes + 128, vector(format, block, 2))
+        store_bytes(codes + 192, vector(format, block, 3))
+        store_bytes(codes + 256, vector(format, block, 4))
+        store_bytes(codes + 320, vector(format, block, 5))
+        store_bytes(codes + 384, vector(format, block, 6))
+        store_bytes(codes + 448, vector(format, block, 7))
+        codes += 512
+
+
+cdef inline void wide_rows(int format, int R, const unsigned char* w, Py_ssize_t panel,
+                           const Columns* x, Py_ssize_t column, Py_ssize_t columns,
+                           Py_ssize_t blocks, float* out, Py_ssize_t stride) noexcept nogil:
+    """R panels times a multiple of WIDEST columns: codes are unpacked once for all of them."""
+    cdef unsigned char[TALLEST * 512 * SPREAD + 64] room
+    cdef unsigned char* codes = &room[0] + (-<Py_ssize_t>&room[0] & 63)
+    cdef Py_ssize_t begin = 0, end, n
+    while begin < blocks:
+        end = begin + SPREAD if begin + SPREAD < blocks else blocks
+        unpack_codes(format, w, begin, end, codes)
+        if R == 2:
+            unpack_codes(format, w + panel, begin, end, codes + 512 * SPREAD)
+        n = 0
+        while n < columns:
+            tile(format, R, WIDEST, 1, w, panel, codes, x, column + n, blocks, begin, end,
+                 out + n * stride, stride)
+            n += WIDEST
+        begin = end
+
+
+cdef inline void all_rows(int format, int R, const unsigned char* w, Py_ssize_t panel,
+                          const Columns* x, Py_ssize_t column, Py_ssize_t columns,
+                          Py_ssize_t blocks, float* out, Py_ssize_t stride) noexcept nogil:
+    """R panels times all columns."""
+    cdef Py_ssize_t wide = columns - columns % WIDEST
+    if WIDEST > 1 and 4 < code_bits(format) < 8 and columns >= SEVERAL:
+        wide_rows(format, R, w, panel, x, column, wide, blocks, out, stride)
+        column += wide
+        columns -= wide
+        out += wide * stride
+    if columns:
+        rows(format, R, w, panel, x, column, columns, blocks, out, stride)
 
 
 cdef inline void integers(int format, const Packed* w, Py_ssize_t first, Py_ssize_t panels,
@@ -264,10 +336,10 @@ cdef inline void integers(int format, const Packed* w, Py_ssize_t first, Py_ssiz
     cdef const unsigned char* data = w.data + first * w.panel
     cdef Py_ssize_t p = 0
     while TALLEST == 2 and (columns < 5 or columns > 8) and p + 2 <= panels:
-        rows(format, 2, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
-             out + 16 * p, stride)
+        all_rows(format, 2, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
+                 out + 16 * p, stride)
         p += 2
     while p < panels:
-        rows(format, 1, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
-             out + 16 * p, stride)
+        all_rows(format, 1, data + p * w.panel, w.panel, x, column, columns, w.cols // 32,
+                 out + 16 * p, stride)
         p += 1

@@ -86,14 +86,14 @@ cdef inline void run_tile(int R, int N, const unsigned char* w, Py_ssize_t panel
             prefetch(W8A8, w)
             if R == 2:
                 prefetch(W8A8, w + panel)
-            step(W8A8, R, N, 0, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 1, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 2, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 3, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 4, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 5, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 6, w, panel, codes, cols, sums)
-            step(W8A8, R, N, 7, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 0, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 1, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 2, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 3, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 4, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 5, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 6, w, panel, codes, cols, sums)
+            step(W8A8, R, N, 1, 7, w, panel, codes, cols, sums)
             w += 512
             codes += 32
         d0 = load_half(<const unsigned short*>w)
