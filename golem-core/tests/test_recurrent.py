@@ -202,6 +202,18 @@ def test_who_is_set_aside_loses_its_slot_and_no_answer_changes() -> None:
     nothing_leaked(made)
 
 
+@pytest.mark.parametrize("draft", ["mtp", "ngram"])
+@pytest.mark.parametrize("guesses", [0, 1, 2])
+def test_no_more_is_guessed_than_the_program_remembers(draft: str, guesses: int) -> None:
+    prompt = [1, 2, 3] * 12
+    program = CarryingProgram(hits=8, guesses=guesses)
+    with engine(program, sequences=1, draft=draft) as made:
+        assert list(made.submit(ask(prompt, 40)).result().ids) == alone(prompt, 40)
+    assert max(columns[0] for columns in program.passes[1:]) <= 1 + guesses
+    assert (program.drafted > 0) == (draft == "mtp" and guesses > 0)
+    nothing_leaked(made)
+
+
 def test_no_slot_at_all_is_refused() -> None:
     with pytest.raises(NoMemory, match="needs a slot for its recurrent state and there is none"):
         engine(CarryingProgram(slots=0))

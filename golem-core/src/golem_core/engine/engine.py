@@ -81,6 +81,10 @@ class Engine(Closing):
         self._judge: Judge | Depths = Judge() if draft == "auto" else Always()
         if isinstance(self._drafter, Block):
             self._judge = Depths(self._drafter.most, least=0 if draft == "auto" else 1)
+        # As many guesses as the drafter makes and a program with states remembers.
+        self._guesses = 0 if self._drafter is None else self._drafter.most
+        if program.states is not None:
+            self._guesses = min(self._guesses, program.states.guesses)
         self._drafted = 0
         self._accepted = 0
         self._draft_seconds = 0.0
@@ -202,7 +206,7 @@ class Engine(Closing):
             while not self._closing:
                 self._receive()
                 self._drop_cancelled()
-                plan = self._scheduler.plan(self._drafter.most if self._drafter else 0)
+                plan = self._scheduler.plan(self._guesses)
                 if plan:
                     self._pass(plan)
         except Exception as error:
