@@ -70,7 +70,7 @@ cdef void lead_state(Pass* p, Stage* stage, Run* span, int number) noexcept nogi
     """The rows before, which are read before any slot is written, and what is kept."""
     cdef Carried* state = stage.state
     cdef Py_ssize_t past = stage.past, size = stage.size, column, t, row
-    cdef int slot = p.states[span.sequence]
+    cdef int slot
     cdef float* kept
     recall(p, state, span.sequence, led(stage, span, number, -past))
     for column in range(span.rows):

@@ -120,7 +120,8 @@ FORMATS = {
 }
 SINGLES = (
     "quantise", "quantise_runs", "round_bf16", "rms_norm", "layer_norm", "silu", "gelu_tanh",
-    "gelu_erf", "sigmoid", "elu", "add", "mul", "scale", "softcap", "rope_half", "rope_pairs", "store_half", "store_float",
+    "gelu_erf", "sigmoid", "elu", "add", "mul", "scale", "softcap", "rope_half", "rope_pairs",
+    "store_half", "store_float",
     "attend_half", "attend_float", "attend_within", "axpy", "conv", "delta",
 )
 NAMES = (
